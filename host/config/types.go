@@ -1,0 +1,126 @@
+package config
+
+import (
+	"time"
+
+	"github.com/guesthand/guesthand/host/policy"
+)
+
+// Config is a configuration file, checked and complete: every default is filled in, every
+// path absolute, every reference resolved.
+type Config struct {
+	File string // as given; "" for the built-in defaults
+	Dir  string // what relative paths are relative to
+
+	Plugins       string        // the plug-in directory
+	Data          string        // sockets, ledger, caches, broker stores
+	Drain         time.Duration // how long a stop waits for runs
+	TrustSidecars bool
+
+	Brokers  map[string]Broker
+	Queues   map[string]Queue
+	Handlers map[string]Handler // what [handlers.JOB] says; use Handler for what holds
+	Limits   Limits
+	Admin    Admin
+	Ledger   Ledger
+	Log      Log
+
+	// Warnings are what `check` reports beside errors: a queue without retries, for example.
+	Warnings []Issue
+}
+
+// Broker is [brokers.NAME].
+type Broker struct {
+	Name        string
+	Driver      string // "memory", "embedded", "nats"
+	URL         string
+	Dir         string        // embedded: the store
+	SyncAlways  bool          // embedded: sync = "always"
+	Sync        time.Duration // embedded: otherwise, how often the store is synced; 1 s
+	Listen      string        // embedded: an address for producers; "" for none
+	Credentials string        // a NATS credentials file
+	User        string
+	Password    string
+}
+
+// Queue is [queues.NAME].
+type Queue struct {
+	Name        string
+	Broker      string
+	Concurrency int
+	Lease       time.Duration
+	Handler     string            // one handler for everything; "" for the message's job
+	Jobs        map[string]string // foreign job names to ours
+	UnknownJob  UnknownJob
+	Retry       *policy.Policy // nil: not given
+	DeadKeep    time.Duration  // 0: for ever
+	DeadMax     int            // 0: no limit
+	Create      bool
+	Names       map[string]string // [queues.NAME.nats] stream = ..., subject = ...
+}
+
+// UnknownJob is what happens to a message whose job has no handler.
+type UnknownJob struct {
+	Wait  time.Duration
+	Tries int // 0: no cap
+}
+
+// Handler is [handlers.JOB], or what holds for a job after its sidecar and the defaults.
+type Handler struct {
+	Job         string
+	Timeout     time.Duration
+	Memory      uint64
+	Concurrency int  // 0: no cap beside the queue's
+	Rate        Rate // zero: no limit
+	Instances   string
+	Recycle     int
+	Payload     int
+	Result      int
+	Error       int
+	Log         int
+	CallDepth   int
+	Config      map[string]string
+	Secrets     map[string]string // resolved values
+	SHA256      string
+	Function    string
+	Retry       *policy.Policy // nil: the queue's
+}
+
+// Rate is N runs per Per.
+type Rate struct {
+	N   int
+	Per time.Duration
+}
+
+// Limits is [limits]: the host's ceilings and the defaults of every handler.
+type Limits struct {
+	Memory uint64 // a sidecar cannot ask for more
+}
+
+// Admin is [admin].
+type Admin struct {
+	Listen string // "" switches the address off; the socket stays
+	Token  string // required unless Listen is loopback
+}
+
+// Ledger is [ledger].
+type Ledger struct {
+	Driver string // "sqlite" or "none"
+	Path   string
+	Keep   time.Duration // 0: for ever
+	Max    int64         // bytes; 0: no limit
+}
+
+// Log is [log].
+type Log struct {
+	Level  string // debug, info, warn, error
+	Format string // "text", "json", or "" by terminal
+}
+
+// Issue is one thing to say about a configuration.
+type Issue struct {
+	File string
+	Line int    // 0: not known
+	Key  string // dotted
+	Text string // what is wrong and what would be right
+}

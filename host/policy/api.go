@@ -1,0 +1,71 @@
+package policy
+
+import (
+	"time"
+
+	"github.com/guesthand/guesthand/drivers"
+)
+
+// Backoff names a retry curve.
+type Backoff string
+
+// The curves.
+const (
+	None        Backoff = "none"        // at once
+	Fixed       Backoff = "fixed"       // always Delay
+	Exponential Backoff = "exponential" // min(Max, Base * Factor^(n-1)) after the n-th failure
+)
+
+// Policy is a `retry = {...}` key, complete.
+type Policy struct {
+	MaxAttempts int // runs that may fail, the first included; 0: no cap
+	Backoff     Backoff
+	Delay       time.Duration // for Fixed
+	Base        time.Duration
+	Factor      float64
+	Max         time.Duration
+	Jitter      bool          // uniform over [0, wait]
+	MaxDelays   int           // 0: no ceiling
+	MaxStalls   int           // more than this dead-letters
+	MaxAge      time.Duration // 0: none
+	MaxWait     time.Duration // the most a handler may ask for; 0: no cap
+}
+
+// Default is what `retry = {}` means.
+func Default() Policy {
+	return Policy{MaxAttempts: 3, Backoff: Exponential, Base: time.Second, Factor: 2,
+		Max: 5 * time.Minute, Jitter: true, MaxStalls: 5}
+}
+
+// Unset is the policy of a queue and handler that name none: one failure dead-letters.
+func Unset() Policy {
+	p := Default()
+	p.MaxAttempts = 1
+	return p
+}
+
+// Message is what Decide needs to know of the message.
+type Message struct {
+	Tally      drivers.Tally
+	EnqueuedAt time.Time
+	// MaxAttempts and MaxDelays are the producer's own; 0: none given.
+	MaxAttempts, MaxDelays int
+	// Retention is how long the broker keeps the message; 0 for ever.
+	Retention time.Duration
+}
+
+// Decision is what becomes of a message.
+type Decision struct {
+	// Verdict is zero where nothing may be settled: the lease was lost.
+	Verdict drivers.Verdict
+	Delay   time.Duration // for Requeue
+	Tally   drivers.Tally // the message's counts from here on
+	// Reason is why it died or was rejected, or the failure's text; empty for a success.
+	Reason string
+	// Failure is true when this end counted as one.
+	Failure bool
+	// Pause is how long the job takes no new message on this host.
+	Pause time.Duration
+	// Capped is true when MaxWait shortened what the handler asked for.
+	Capped bool
+}
