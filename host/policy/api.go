@@ -1,3 +1,10 @@
+// Package policy turns what a run came to into what becomes of its message: outcome, tally
+// and retry policy in, settlement and new tally out. It is pure and total: no I/O, no clock,
+// no randomness of its own, and an answer without a panic for every input.
+//
+// Every run adds one to exactly one of a message's four counts, also the run it dies of, so
+// that its attempt numbers go up by one for each run. Only failures spend the attempt budget
+// and only failures move along the backoff curve.
 package policy
 
 import (
@@ -24,9 +31,9 @@ type Policy struct {
 	Base        time.Duration
 	Factor      float64
 	Max         time.Duration
-	Jitter      bool          // uniform over [0, wait]
+	Jitter      bool          // Exponential: uniform over [0, wait]
 	MaxDelays   int           // 0: no ceiling
-	MaxStalls   int           // more than this dead-letters
+	MaxStalls   int           // more than this dead-letters; 0: the first one does
 	MaxAge      time.Duration // 0: none
 	MaxWait     time.Duration // the most a handler may ask for; 0: no cap
 }
