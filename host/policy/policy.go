@@ -100,7 +100,7 @@ func (p Policy) curve(failures int) time.Duration {
 	}
 	wait, limit := float64(p.Base), float64(p.Max)
 	if p.Factor > 1 { // false for NaN
-		for range min(failures-1, maxSteps) {
+		for range min(max(failures, 1)-1, maxSteps) {
 			if wait >= limit {
 				break
 			}

@@ -71,7 +71,7 @@ func described(word, text string) string {
 	switch {
 	case text == "":
 		return word
-	case text == word, strings.HasPrefix(text, word+":"), strings.HasPrefix(text, word+" "):
+	case text == word, strings.HasPrefix(text, word+":"):
 		return text
 	}
 	return word + ": " + text
