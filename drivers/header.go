@@ -1,8 +1,10 @@
 package drivers
 
 import (
+	"fmt"
 	"slices"
 	"strings"
+	"unicode/utf8"
 )
 
 // Header is a message's headers. Names keep the spelling they came with and compare without
@@ -60,3 +62,42 @@ func (h Header) Names() []string {
 	slices.Sort(names)
 	return names
 }
+
+// Validate says which name or value would not arrive everywhere as it was sent: a name must
+// be a token as in HTTP, a value UTF-8 without control characters (a tab inside is fine) and
+// without spaces at its ends. A driver's Send calls it, so that what it refuses is refused
+// the same on every broker; what was received is never judged by it.
+func (h Header) Validate() error {
+	var bad error
+	worst := ""
+	for name, values := range h {
+		if err := validField(name, values); err != nil && (bad == nil || name < worst) {
+			bad, worst = err, name
+		}
+	}
+	return bad
+}
+
+func validField(name string, values []string) error {
+	if name == "" || strings.ContainsFunc(name, notToken) {
+		return fmt.Errorf("header %q: a name has letters, digits and !#$%%&'*+-.^_`|~ only", name)
+	}
+	for _, v := range values {
+		switch {
+		case !utf8.ValidString(v):
+			return fmt.Errorf("header %q: the value is not UTF-8", name)
+		case strings.ContainsFunc(v, control):
+			return fmt.Errorf("header %q: the value has a control character", name)
+		case v != strings.Trim(v, " \t"):
+			return fmt.Errorf("header %q: the value begins or ends with a space", name)
+		}
+	}
+	return nil
+}
+
+func notToken(r rune) bool {
+	letter := r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9'
+	return !letter && !strings.ContainsRune("!#$%&'*+-.^_`|~", r)
+}
+
+func control(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }
