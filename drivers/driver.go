@@ -29,6 +29,8 @@ var (
 	ErrUnsupported = errors.New("not supported by this broker")
 	// ErrTooLarge: the message is over the broker's own size limit.
 	ErrTooLarge = errors.New("message too large for the broker")
+	// ErrInvalid: the message cannot be sent as it is, a header's name or value for example.
+	ErrInvalid = errors.New("invalid message")
 )
 
 // Driver is one configured broker. Its methods may be called concurrently.

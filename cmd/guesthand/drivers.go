@@ -1,0 +1,37 @@
+package main
+
+import (
+	"context"
+
+	"github.com/guesthand/guesthand/drivers"
+	"github.com/guesthand/guesthand/drivers/embeddeddriver"
+	"github.com/guesthand/guesthand/drivers/memdriver"
+	"github.com/guesthand/guesthand/drivers/natsdriver"
+	"github.com/guesthand/guesthand/host"
+	"github.com/guesthand/guesthand/host/config"
+)
+
+// openers is the table of drivers: the only place that knows them all.
+var openers = map[string]host.Opener{
+	"memory": func(ctx context.Context, b config.Broker, o host.OpenOptions) (drivers.Driver, error) {
+		return opened(memdriver.Open(ctx, memdriver.Options{Worker: o.Worker, Logger: o.Logger}))
+	},
+	"nats": func(ctx context.Context, b config.Broker, o host.OpenOptions) (drivers.Driver, error) {
+		return opened(natsdriver.Open(ctx, natsdriver.Options{URL: b.URL, Credentials: b.Credentials, User: b.User,
+			Password: b.Password, Name: "guesthand " + b.Name, Worker: o.Worker, Logger: o.Logger}))
+	},
+	"embedded": func(ctx context.Context, b config.Broker, o host.OpenOptions) (drivers.Driver, error) {
+		return opened(embeddeddriver.Open(ctx, embeddeddriver.Options{Dir: b.Dir, SyncAlways: b.SyncAlways, Sync: b.Sync,
+			Listen: b.Listen, User: b.User, Password: b.Password, LockWait: o.LockWait, Worker: o.Worker, Logger: o.Logger}))
+	},
+}
+
+// opened keeps a nil pointer from becoming a driver that is not nil.
+func opened[D drivers.Driver](d D, err error) (drivers.Driver, error) {
+	if err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+type driver = drivers.Driver

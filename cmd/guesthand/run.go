@@ -1,0 +1,160 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/guesthand/guesthand/host"
+	"github.com/guesthand/guesthand/host/admin"
+	"github.com/guesthand/guesthand/host/config"
+)
+
+// lockWait is how long run waits for the store of a host that is just stopping.
+const lockWait = 10 * time.Second
+
+func newRun(g *globals) *cobra.Command {
+	return &cobra.Command{
+		Use: "run", Short: "Run the host until it is told to stop", Args: cobra.NoArgs,
+		Long: "Run the host. The first SIGINT or SIGTERM lets runs finish within the drain time,\nthe second ends the process at once. SIGHUP reads the configuration again.",
+		RunE: func(*cobra.Command, []string) error { return g.run() },
+	}
+}
+
+func (g *globals) run() error {
+	c, err := g.load()
+	if err != nil {
+		return err
+	}
+	level := new(slog.LevelVar)
+	log := newLogger(c.Log, level)
+	for _, w := range c.Warnings {
+		log.Warn(w.Text, "key", w.Key)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	signals := make(chan os.Signal, 4)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	defer signal.Stop(signals)
+
+	opened := make(chan struct{})
+	var h *host.Host
+	go func() { // from here on signals are ours, also while the host opens
+		defer close(opened)
+		h, err = host.New(ctx, host.Options{Config: c, Openers: openers, Logger: log, LockWait: lockWait})
+	}()
+	for waiting := true; waiting; {
+		select {
+		case <-opened:
+			waiting = false
+		case s := <-signals:
+			if s != syscall.SIGHUP {
+				stop()
+			}
+		}
+	}
+	if err != nil {
+		return err
+	}
+	if ctx.Err() != nil {
+		return h.Close(context.Background())
+	}
+	go g.onSignals(ctx, stop, signals, h, log, level)
+	return errors.Join(serve(ctx, stop, c, h, log), h.Close(context.WithoutCancel(ctx)))
+}
+
+// serve runs the host and its API until ctx ends and the host has drained. The API answers
+// through the drain.
+func serve(ctx context.Context, stop context.CancelFunc, c *config.Config, h *host.Host, log *slog.Logger) error {
+	listeners, err := listen(ctx, c, log)
+	if err != nil {
+		return err
+	}
+	apiCtx, endAPI := context.WithCancel(context.WithoutCancel(ctx))
+	var serving sync.WaitGroup
+	var apiErr error
+	serving.Go(func() {
+		apiErr = admin.NewServer(h, c.Admin.Token, log).Serve(apiCtx, listeners...)
+		if apiErr != nil {
+			stop()
+		}
+	})
+	err = h.Run(ctx)
+	endAPI()
+	serving.Wait()
+	return errors.Join(err, apiErr)
+}
+
+func listen(ctx context.Context, c *config.Config, log *slog.Logger) ([]net.Listener, error) {
+	socket, err := admin.ListenSocket(ctx, socketPath(c))
+	if err != nil {
+		return nil, fail(exitNotFine, "only one host can run on a data directory", err)
+	}
+	listeners := []net.Listener{socket}
+	if c.Admin.Listen == "" {
+		return listeners, nil
+	}
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "tcp", c.Admin.Listen)
+	if err != nil {
+		socket.Close()
+		return nil, fail(exitUsage, `set [admin] listen to a free address, or to "none"`, fmt.Errorf("admin: %w", err))
+	}
+	log.Info("admin", "address", "http://"+l.Addr().String())
+	return append(listeners, l), nil
+}
+
+// onSignals is the two-step stop, and SIGHUP.
+func (g *globals) onSignals(ctx context.Context, stop context.CancelFunc, signals <-chan os.Signal, h *host.Host, log *slog.Logger, level *slog.LevelVar) {
+	for s := range signals {
+		switch {
+		case s == syscall.SIGHUP:
+			g.reload(context.WithoutCancel(ctx), h, log, level)
+		case ctx.Err() == nil:
+			stop()
+		default:
+			log.Warn("second signal: exit now", "signal", s.String())
+			os.Exit(128 + int(s.(syscall.Signal)))
+		}
+	}
+}
+
+func (g *globals) reload(ctx context.Context, h *host.Host, log *slog.Logger, level *slog.LevelVar) {
+	c, err := g.load()
+	if err != nil {
+		log.Error("reload: the configuration in force stays", "error", err)
+		return
+	}
+	applied, restart, errs := h.Reload(ctx, c)
+	setLevel(level, c.Log.Level)
+	for _, err := range errs {
+		log.Error("reload", "error", err)
+	}
+	log.Info("reloaded", "applied", applied, "needs_restart", restart)
+}
+
+func newLogger(l config.Log, level *slog.LevelVar) *slog.Logger {
+	setLevel(level, l.Level)
+	o := &slog.HandlerOptions{Level: level}
+	if l.Format == "text" || (l.Format == "" && term.IsTerminal(int(os.Stderr.Fd()))) {
+		return slog.New(slog.NewTextHandler(os.Stderr, o))
+	}
+	return slog.New(slog.NewJSONHandler(os.Stderr, o))
+}
+
+func setLevel(v *slog.LevelVar, name string) {
+	var l slog.Level
+	if l.UnmarshalText([]byte(name)) == nil {
+		v.Set(l)
+	}
+}

@@ -1,0 +1,48 @@
+// Package admin is the host's HTTP side: health, readiness and the JSON API, served on a
+// Unix socket in the data directory and on an address for people, and the client that
+// commands use to reach a running host through either.
+package admin
+
+import (
+	"context"
+
+	"github.com/guesthand/guesthand/drivers"
+	"github.com/guesthand/guesthand/host/ledger"
+	"github.com/guesthand/guesthand/host/plugindir"
+)
+
+// Service is what can be asked of a host. A running host answers it directly, the client
+// over HTTP, and a command with no host running by opening the brokers itself.
+type Service interface {
+	// Send publishes messages to a queue and returns the ids they have, with an error for
+	// each that the broker did not confirm. A message without an id gets one.
+	Send(ctx context.Context, queue string, ms []drivers.Message) (ids []string, errs []error, err error)
+	// Queues tells how each configured queue stands.
+	Queues(ctx context.Context) ([]QueueStatus, error)
+	// Handlers tells what the plug-in directory holds; empty where no host runs.
+	Handlers(ctx context.Context) ([]plugindir.Status, error)
+	// Runs reads the ledger, newest first.
+	Runs(ctx context.Context, f ledger.Filter) ([]ledger.Row, error)
+	// Dead reads and changes a queue's dead letters.
+	Dead(ctx context.Context, queue string) (drivers.DeadLetters, error)
+}
+
+// Host is a Service that runs.
+type Host interface {
+	Service
+	// Unready lists why this host should get no work now; nothing when it is ready.
+	Unready(ctx context.Context) []string
+}
+
+// QueueStatus is one line of `guesthand queues`.
+type QueueStatus struct {
+	Queue    string `json:"queue"`
+	Broker   string `json:"broker"`
+	Driver   string `json:"driver"`
+	Depth    int    `json:"depth"`
+	InFlight int    `json:"in_flight"`
+	Delayed  int    `json:"delayed"`
+	Dead     int    `json:"dead"`
+	Paused   bool   `json:"paused"`
+	Error    string `json:"error,omitempty"` // why the counts could not be read
+}

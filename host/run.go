@@ -1,0 +1,387 @@
+package host
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/guesthand/guesthand/abi"
+	"github.com/guesthand/guesthand/drivers"
+	"github.com/guesthand/guesthand/host/engine"
+	"github.com/guesthand/guesthand/host/ledger"
+	"github.com/guesthand/guesthand/host/plugindir"
+	"github.com/guesthand/guesthand/host/policy"
+)
+
+// slotWait is how long a message waits in its slot for its handler's own slot, rate or
+// pause before it is put back, so that one job does not hold up the others of its queue.
+const slotWait = time.Second
+
+// attempt is one message on its way through a worker, and what it came to.
+type attempt struct {
+	q       *queue
+	h       *held
+	job     string
+	plugin  *plugindir.Plugin // nil where there is no handler, and after the worker is done
+	digest  string
+	message policy.Message
+	policy  policy.Policy
+	result  engine.Result
+	end     abi.End
+	// word is the outcome where no run gave one.
+	word     string
+	decision policy.Decision
+}
+
+// process takes one message to its settlement and tells whether a handler ran.
+func (q *queue) process(ctx context.Context, h *held) bool {
+	a := &h.attempt
+	a.q, a.h, a.job = q, h, q.route(h.d)
+	a.message = policy.Message{
+		Tally: h.d.Carry.Tally, EnqueuedAt: h.d.EnqueuedAt, Retention: q.driver.Info().Retention,
+		MaxAttempts: q.lowered(h.d, abi.HeaderMaxAttempts), MaxDelays: q.lowered(h.d, abi.HeaderMaxDelays),
+	}
+	if h.d.Broken != "" {
+		a.bury("undecodable message: " + h.d.Broken)
+		return false
+	}
+	var state plugindir.State
+	if a.plugin, state = q.host.plugins.Acquire(a.job); a.plugin == nil {
+		a.unhandled(state)
+		return false
+	}
+	a.digest = a.plugin.Digest()
+	defer a.plugin.Release()
+	c := q.host.Config()
+	a.policy = c.Policy(q.name, a.plugin.Handler())
+	if d, dead := policy.Arrival(a.message, a.policy, time.Now()); dead {
+		a.finish(abi.End{Cause: abi.Stalled, Text: d.Reason}, d)
+		return false
+	}
+	if limit := a.plugin.Handler().Payload; len(h.d.Payload) > limit {
+		a.bury(fmt.Sprintf("payload of %d bytes is over the limit of %d", len(h.d.Payload), limit))
+		return false
+	}
+	leave, ok := a.enter(ctx)
+	if !ok {
+		return false
+	}
+	if leave != nil {
+		defer leave()
+	}
+	return a.run()
+}
+
+// route is the job a message is for: the queue's handler, else what the message says,
+// through the queue's own names.
+func (q *queue) route(d *drivers.Delivery) string {
+	c := q.config()
+	if c.Handler != "" {
+		return c.Handler
+	}
+	if job, ok := c.Jobs[d.Job]; ok {
+		return job
+	}
+	return d.Job
+}
+
+// lowered reads a producer's own budget; nonsense counts as none and is logged once.
+func (q *queue) lowered(d *drivers.Delivery, name string) int {
+	if len(d.Headers) == 0 {
+		return 0
+	}
+	v, ok := d.Headers.Get(name)
+	if !ok {
+		return 0
+	}
+	n, err := strconv.Atoi(v)
+	if err != nil || n < 0 {
+		q.host.once.warn(q.log, name, "ignored a header that is no number of runs", keyHeader, name, keyValue, v, keyID, d.ID)
+		return 0
+	}
+	return n
+}
+
+// enter waits for what the handler's own limits ask for, and for the suspects' turn. When
+// ok is false the message was put back.
+func (a *attempt) enter(ctx context.Context) (leave func(), ok bool) {
+	suspect := policy.Suspect(a.message.Tally)
+	gate := a.q.host.gates.of(a.plugin.Handler())
+	if !suspect && gate.open() {
+		if ctx.Err() != nil {
+			a.q.putBack(a.h, 0)
+			return nil, false
+		}
+		return nil, true
+	}
+	// A queue with a single handler has no other job to make room for.
+	if a.q.config().Handler == "" || suspect {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, slotWait)
+		defer cancel()
+	}
+	if suspect {
+		if leave, ok = a.q.host.suspects.enter(ctx, !a.h.d.Held); !ok {
+			a.putBackSoon(ctx)
+			return nil, false
+		}
+	}
+	leaveGate, ok := gate.enter(ctx)
+	if !ok {
+		if leave != nil {
+			leave()
+		}
+		a.putBackSoon(ctx)
+		return nil, false
+	}
+	if leave == nil {
+		return leaveGate, true
+	}
+	return func() { leaveGate(); leave() }, true
+}
+
+// putBackSoon puts the message back uncounted: at once when the host stops, else for 1 to
+// 5 seconds, so that those that wait for one handler do not all come back together.
+func (a *attempt) putBackSoon(ctx context.Context) {
+	if ctx.Err() == context.Canceled {
+		a.q.putBack(a.h, 0)
+		return
+	}
+	a.q.putBack(a.h, time.Second+rand.N(4*time.Second))
+}
+
+// run runs the handler and settles what it came to.
+func (a *attempt) run() bool {
+	q, h := a.q, a.h
+	h.running.Store(true)
+	q.running.Add(1)
+	if q.starts != nil {
+		q.starts.RecordStart(h.d)
+	}
+	budget, _ := a.policy.Budget(a.message)
+	h.call.Input = engine.Input{
+		ID: h.d.ID, Job: a.job, Queue: q.name, Tally: h.d.Carry.Tally,
+		MaxAttempts: budget, EnqueuedAt: h.d.EnqueuedAt,
+		Headers: h.d.Headers, Payload: h.d.Payload, State: h.d.Carry.State, Logger: q.host.guestLog,
+	}
+	a.result = a.plugin.Module().Run(&h.call)
+	h.running.Store(false)
+	q.running.Add(-1)
+	end := a.result.End
+	if h.lost.Load() && !(end.Cause == abi.Returned && end.Outcome.Kind == abi.Success) {
+		end = abi.End{Cause: abi.LeaseLost, Text: end.Text}
+	}
+	// The run resets what was counted for want of a handler.
+	a.message.Tally.Unrouted = 0
+	d := policy.Decide(end, a.message, a.policy, time.Now(), rand.Float64)
+	if d.Capped {
+		q.host.once.warn(q.log, "max_wait "+a.job, "max_wait shortened what the handler asked for", keyJob, a.job, keyDelay, end.Outcome.Delay)
+	}
+	if d.Pause > 0 {
+		q.host.gates.of(a.plugin.Handler()).pause(time.Now().Add(d.Pause))
+	}
+	a.finish(end, d)
+	return true
+}
+
+// unhandled is what happens to a message without a handler. A module that is there but
+// cannot be loaded is the operator's to mend, so its messages wait without limit.
+func (a *attempt) unhandled(state plugindir.State) {
+	c := a.q.config()
+	if state == plugindir.Broken {
+		a.q.host.once.warn(a.q.log, "broken "+a.job, "handler cannot be loaded; its messages are put back", keyJob, a.job)
+		a.q.putBack(a.h, c.UnknownJob.Wait)
+		return
+	}
+	d := policy.Unrouted(a.message, c.UnknownJob.Wait, c.UnknownJob.Tries, a.job, time.Now())
+	if d.Verdict == drivers.Requeue {
+		a.q.host.once.warn(a.q.log, "absent "+a.job, "no handler; the message is put back", keyJob, a.job, keyDelay, d.Delay)
+		carry := a.h.d.Carry
+		carry.Tally = d.Tally
+		a.q.putBackWith(a.h, carry, d.Delay)
+		return
+	}
+	a.word = abi.Permanent.String()
+	a.finish(abi.End{Cause: abi.Load, Text: d.Reason}, d)
+}
+
+// bury dead-letters a message without a run.
+func (a *attempt) bury(reason string) {
+	d := policy.Decision{Verdict: drivers.Dead, Tally: a.message.Tally, Reason: reason}
+	a.word = abi.Permanent.String()
+	a.finish(abi.End{Cause: abi.Limit, Text: reason}, d)
+}
+
+// finish hands the decision to the settler, which calls report once the broker agreed.
+func (a *attempt) finish(end abi.End, d policy.Decision) {
+	a.end, a.decision = end, d
+	if a.word == "" {
+		a.word = end.Word()
+	}
+	if d.Verdict == 0 {
+		a.q.leases.remove([]*held{a.h})
+		a.report(nil)
+		return
+	}
+	s := drivers.Settlement{Delivery: a.h.d, Verdict: d.Verdict}
+	if d.Verdict != drivers.Ack {
+		s.Delay, s.Reason, s.Carry = d.Delay, d.Reason, a.carry()
+	}
+	if d.Verdict == drivers.Dead {
+		s.Death = &drivers.Death{Reason: d.Reason, Outcome: a.word, Cause: end.CauseWord(),
+			Time: time.Now(), Digest: a.digest, Worker: a.q.host.worker}
+	}
+	a.q.settle.settle(finished{h: a.h, s: s, ran: true})
+}
+
+// carry is what the message takes to its next run or into its grave.
+func (a *attempt) carry() drivers.Carry {
+	end, d := a.end, a.decision
+	c := a.h.d.Carry
+	c.Tally = d.Tally
+	if a.result.StateWritten && stateKept(end) {
+		c.State = a.result.State
+	}
+	if d.Failure {
+		text := end.Text
+		if text == "" {
+			text = d.Reason
+		}
+		c.Errors = append(slices.Clone(c.Errors), drivers.RunError{
+			Attempt: a.message.Tally.Attempt(), At: time.Now().UTC(), Outcome: a.word, Cause: end.CauseWord(),
+			Text: cut(text, drivers.MaxErrorText),
+		})
+		if n := len(c.Errors) - drivers.MaxErrors; n > 0 {
+			c.Errors = c.Errors[n:]
+		}
+	}
+	return c
+}
+
+// stateKept tells whether the run's state is committed: only when the module itself asked
+// to be run again.
+func stateKept(end abi.End) bool {
+	if end.Cause != abi.Returned {
+		return false
+	}
+	switch end.Outcome.Code {
+	case abi.CodeRetry, abi.CodeRetryAfter, abi.CodeDelay, abi.CodePause:
+		return true
+	}
+	return false
+}
+
+// settlementWord is what the ledger calls a confirmed verdict.
+func (a *attempt) settlementWord() string {
+	switch a.decision.Verdict {
+	case drivers.Ack:
+		return ledger.Acked
+	case drivers.Dead:
+		return ledger.DeadLtr
+	case drivers.Reject:
+		return ledger.Rejected
+	case drivers.Requeue:
+		if k := a.end.Outcome.Kind; a.end.Cause == abi.Returned && (k == abi.Delay || k == abi.Pause) {
+			return ledger.Delayed
+		}
+		return ledger.Retried
+	}
+	return ledger.None
+}
+
+// report says what became of a message: ledger, counters, events, in that order and only
+// after the broker accepted the settlement or refused it for good.
+func (a *attempt) report(err error) {
+	q, word := a.q, a.settlementWord()
+	if err != nil {
+		word = ledger.Failed
+		q.host.counters.settleErrors.Add(1)
+		q.log.Error("settle", keyVerdict, a.decision.Verdict.String(), keyID, a.h.d.ID, keyJob, a.job, keyError, err)
+	}
+	q.host.counters.count(a.word)
+	q.host.ledger.Record(ledger.Row{
+		ID: a.h.d.ID, Queue: q.name, Job: a.job, Attempt: a.message.Tally.Attempt(), Outcome: a.word,
+		Cause: a.end.CauseWord(), Code: a.end.CodeOrNone(), Delay: a.end.Outcome.Delay, Error: a.errorText(),
+		Result: a.result.Output, Started: a.result.Started, Finished: time.Now(), Settlement: word,
+		Digest: a.digest, Worker: q.host.worker,
+	})
+	if err == nil {
+		a.event()
+	}
+}
+
+// errorText is the run's error for the ledger, with the reason where the message died.
+func (a *attempt) errorText() string {
+	if a.decision.Verdict == drivers.Dead && a.decision.Reason != "" {
+		return a.decision.Reason
+	}
+	return a.end.Text
+}
+
+// event logs what happened. A handler's failures are no faults of the host, so they are
+// no errors.
+func (a *attempt) event() {
+	level, text := slog.LevelDebug, "run"
+	switch {
+	case a.decision.Verdict == drivers.Dead:
+		level, text = slog.LevelWarn, "dead-lettered"
+	case a.decision.Verdict == drivers.Reject:
+		level, text = slog.LevelInfo, "rejected"
+	case a.end.Cause == abi.Interrupted:
+		level, text = slog.LevelInfo, "interrupted"
+	case a.decision.Failure:
+		level, text = slog.LevelInfo, "failed"
+	}
+	if !a.q.log.Enabled(context.Background(), level) {
+		return
+	}
+	a.q.log.Log(context.Background(), level, text, keyID, a.h.d.ID, keyJob, a.job,
+		keyAttempt, a.message.Tally.Attempt(), keyOutcome, a.word, keyCause, a.end.CauseWord(),
+		keyReason, a.decision.Reason, keyDelay, a.decision.Delay, keyDuration, a.result.Duration, keyDigest, a.digest)
+}
+
+// putBack returns a message uncounted: nothing of it ran.
+func (q *queue) putBack(h *held, delay time.Duration) { q.putBackWith(h, h.d.Carry, delay) }
+
+func (q *queue) putBackWith(h *held, c drivers.Carry, delay time.Duration) {
+	s := drivers.Settlement{Delivery: h.d, Verdict: drivers.Requeue, Delay: delay, Carry: c}
+	q.settle.settle(finished{h: h, s: s})
+}
+
+// settled is called by the settler, once for each settlement.
+func (q *queue) settled(f finished, err error) {
+	switch {
+	case f.ran:
+		f.h.attempt.report(err)
+	case err != nil:
+		q.host.counters.settleErrors.Add(1)
+		q.log.Warn("put back", keyID, f.h.d.ID, keyError, err)
+	}
+}
+
+// noteStalls writes the ledger rows of runs whose worker died or lost the lease.
+func (q *queue) noteStalls(h *held) {
+	if h.d.Stalled == 0 {
+		return
+	}
+	q.log.Warn("stalled", keyID, h.d.ID, keyJob, h.d.Job, keyStalls, h.d.Carry.Stalls)
+	last := h.d.Carry.Attempt() - 1
+	for i := range min(h.d.Stalled, 10) {
+		q.host.counters.count(string(abi.Stalled))
+		q.host.ledger.Record(ledger.Row{
+			ID: h.d.ID, Queue: q.name, Job: q.route(h.d), Attempt: last - i, Outcome: string(abi.Stalled),
+			Code: -1, Finished: time.Now(), Settlement: ledger.None, Worker: q.host.worker,
+		})
+	}
+}
+
+func cut(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	return s[:n]
+}

@@ -1,0 +1,178 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/guesthand/guesthand/drivers"
+	"github.com/guesthand/guesthand/host/admin"
+	"github.com/guesthand/guesthand/host/config"
+	"github.com/guesthand/guesthand/host/ledger"
+	"github.com/guesthand/guesthand/host/plugindir"
+)
+
+// Operations answers what people ask of queues, with or without a running host.
+type Operations struct {
+	config  func() *config.Config
+	brokers *Brokers
+	ledger  *ledger.Ledger
+	flush   bool // the ledger is being written by this process
+}
+
+var (
+	_ admin.Service = (*Operations)(nil)
+	_ admin.Host    = (*Host)(nil)
+)
+
+// NewOperations works on brokers and ledger directly, for commands while no host runs.
+func NewOperations(c *config.Config, b *Brokers, l *ledger.Ledger) *Operations {
+	return &Operations{config: func() *config.Config { return c }, brokers: b, ledger: l}
+}
+
+func (h *Host) operations() *Operations {
+	return &Operations{config: h.Config, brokers: h.brokers, ledger: h.ledger, flush: true}
+}
+
+// Send implements admin.Service.
+func (o *Operations) Send(ctx context.Context, queue string, ms []drivers.Message) ([]string, []error, error) {
+	q, err := o.brokers.Queue(ctx, queue)
+	if err != nil {
+		return nil, nil, err
+	}
+	ids := make([]string, len(ms))
+	for i := range ms {
+		if ms[i].ID == "" {
+			id, err := uuid.NewV7()
+			if err != nil {
+				return nil, nil, fmt.Errorf("new id: %w", err)
+			}
+			ms[i].ID = id.String()
+		}
+		ids[i] = ms[i].ID
+	}
+	return ids, q.Send(ctx, ms), nil
+}
+
+// Queues implements admin.Service. A broker that does not answer is shown in its queues'
+// lines and keeps the others from nothing.
+func (o *Operations) Queues(ctx context.Context) ([]admin.QueueStatus, error) {
+	c := o.config()
+	var out []admin.QueueStatus
+	for _, name := range slices.Sorted(maps.Keys(c.Queues)) {
+		broker := c.Queues[name].Broker
+		s := admin.QueueStatus{Queue: name, Broker: broker, Driver: c.Brokers[broker].Driver}
+		n, err := o.counts(ctx, name)
+		if err != nil {
+			s.Error = err.Error()
+		}
+		s.Depth, s.InFlight, s.Delayed, s.Dead = n.Depth, n.InFlight, n.Delayed, n.Dead
+		out = append(out, s)
+	}
+	return out, nil
+}
+
+func (o *Operations) counts(ctx context.Context, queue string) (drivers.Counts, error) {
+	q, err := o.brokers.Queue(ctx, queue)
+	if err != nil {
+		return drivers.Counts{}, err
+	}
+	return q.Counts(ctx)
+}
+
+// Handlers implements admin.Service.
+func (o *Operations) Handlers(context.Context) ([]plugindir.Status, error) { return nil, nil }
+
+// Runs implements admin.Service.
+func (o *Operations) Runs(ctx context.Context, f ledger.Filter) ([]ledger.Row, error) {
+	if o.ledger == nil {
+		return nil, errors.New(`no ledger is kept: [ledger] driver is "none"`)
+	}
+	if o.flush {
+		if err := o.ledger.Flush(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return o.ledger.Runs(ctx, f)
+}
+
+// Dead implements admin.Service.
+func (o *Operations) Dead(ctx context.Context, queue string) (drivers.DeadLetters, error) {
+	q, err := o.brokers.Queue(ctx, queue)
+	if err != nil {
+		return nil, err
+	}
+	d, ok := q.(drivers.DeadLetters)
+	if !ok {
+		return nil, fmt.Errorf("dead letters of queue %s: %w", queue, drivers.ErrUnsupported)
+	}
+	return d, nil
+}
+
+// Send implements admin.Service.
+func (h *Host) Send(ctx context.Context, queue string, ms []drivers.Message) ([]string, []error, error) {
+	return h.operations().Send(ctx, queue, ms)
+}
+
+// Queues implements admin.Service.
+func (h *Host) Queues(ctx context.Context) ([]admin.QueueStatus, error) {
+	out, err := h.operations().Queues(ctx)
+	for i, s := range out {
+		if job := h.Config().Queues[s.Queue].Handler; job != "" {
+			out[i].Paused = h.pausedJob(job)
+		}
+	}
+	return out, err
+}
+
+func (h *Host) pausedJob(job string) bool {
+	p, _ := h.plugins.Acquire(job)
+	if p == nil {
+		return false
+	}
+	defer p.Release()
+	return h.gates.of(p.Handler()).paused(time.Now()) > 0
+}
+
+// Handlers implements admin.Service.
+func (h *Host) Handlers(context.Context) ([]plugindir.Status, error) { return h.plugins.Status(), nil }
+
+// Runs implements admin.Service.
+func (h *Host) Runs(ctx context.Context, f ledger.Filter) ([]ledger.Row, error) {
+	return h.operations().Runs(ctx, f)
+}
+
+// Dead implements admin.Service.
+func (h *Host) Dead(ctx context.Context, queue string) (drivers.DeadLetters, error) {
+	return h.operations().Dead(ctx, queue)
+}
+
+// Unready implements admin.Host: a broker is away, a queue's only handler is missing, or
+// the host is stopping.
+func (h *Host) Unready(ctx context.Context) []string {
+	if h.stopping.Load() {
+		return []string{"stopping"}
+	}
+	var why []string
+	for name, err := range h.brokers.Ping(ctx) {
+		why = append(why, fmt.Sprintf("broker %s does not answer: %v", name, err))
+	}
+	for name, q := range h.Config().Queues {
+		if q.Handler == "" {
+			continue
+		}
+		p, state := h.plugins.Acquire(q.Handler)
+		if p == nil {
+			why = append(why, fmt.Sprintf("queue %s: its handler %s is %s", name, q.Handler, state))
+			continue
+		}
+		p.Release()
+	}
+	slices.Sort(why)
+	return why
+}
