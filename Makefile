@@ -63,7 +63,7 @@ check-guests:
 	@.make/guests --check
 
 check-tree:
-	go test ./docs ./.make/summary
+	go test -count=1 ./docs ./.make/summary
 
 cover: ## run all tests and show what they cover; details in coverage.html
 	@.make/test -coverprofile=coverage.out -coverpkg=./...
