@@ -212,6 +212,9 @@ func deadReplay(s *suite) {
 	d := s.take(q, 1)[0]
 	carry := drivers.Carry{Tally: drivers.Tally{Failures: 3, Delays: 2, Interruptions: 1}, State: []byte("state"),
 		Errors: []drivers.RunError{{Attempt: 6, Outcome: "retry"}}}
+	// It grows old enough to tell whether a replay starts its age anew.
+	s.settle(q, drivers.Settlement{Delivery: d, Verdict: drivers.Requeue, Carry: carry, Delay: 2500 * time.Millisecond})
+	d = s.take(q, 1)[0]
 	for replay := 1; replay <= 2; replay++ {
 		next := carry.Attempt()
 		s.settle(q, drivers.Settlement{Delivery: d, Verdict: drivers.Dead, Carry: carry, Death: aDeath()})
