@@ -1,6 +1,12 @@
+// Package config reads the configuration file and the sidecars of plug-ins. It is strict:
+// an unknown key, a wrong type or a bad value is an Issue with file, line, key and what would
+// be right, and all of them are reported together. It opens no connection and knows drivers
+// by name only.
 package config
 
 import (
+	"fmt"
+	"strings"
 	"time"
 
 	"github.com/guesthand/guesthand/host/policy"
@@ -70,9 +76,9 @@ type Handler struct {
 	Job         string
 	Timeout     time.Duration
 	Memory      uint64
-	Concurrency int  // 0: no cap beside the queue's
-	Rate        Rate // zero: no limit
-	Instances   string
+	Concurrency int    // 0: no cap beside the queue's
+	Rate        Rate   // zero: no limit
+	Instances   string // "fresh", "reuse", or "" for the engine's choice
 	Recycle     int
 	Payload     int
 	Result      int
@@ -80,10 +86,12 @@ type Handler struct {
 	Log         int
 	CallDepth   int
 	Config      map[string]string
-	Secrets     map[string]string // resolved values
-	SHA256      string
-	Function    string
+	Secrets     Secrets        // resolved values
+	SHA256      string         // lower case hex; "" for any module
+	Function    string         // for Extism modules, which this version does not run
 	Retry       *policy.Policy // nil: the queue's
+
+	given keys // what was written, so that a zero in the file still wins over a sidecar
 }
 
 // Rate is N runs per Per.
@@ -94,7 +102,8 @@ type Rate struct {
 
 // Limits is [limits]: the host's ceilings and the defaults of every handler.
 type Limits struct {
-	Memory uint64 // a sidecar cannot ask for more
+	Memory  uint64  // max_memory: a sidecar cannot ask for more
+	Default Handler // what holds where neither [handlers.JOB] nor a sidecar says
 }
 
 // Admin is [admin].
@@ -123,4 +132,32 @@ type Issue struct {
 	Line int    // 0: not known
 	Key  string // dotted
 	Text string // what is wrong and what would be right
+}
+
+// String is `config.toml:12: queues.default.lease: what is wrong`.
+func (i Issue) String() string {
+	var b strings.Builder
+	if i.File != "" {
+		b.WriteString(i.File)
+		if i.Line > 0 {
+			fmt.Fprintf(&b, ":%d", i.Line)
+		}
+		b.WriteString(": ")
+	}
+	if i.Key != "" {
+		b.WriteString(i.Key + ": ")
+	}
+	return b.String() + i.Text
+}
+
+// Error is everything that is wrong with a file, in the order of its lines.
+type Error struct{ Issues []Issue }
+
+// Error is one line for each issue.
+func (e *Error) Error() string {
+	lines := make([]string, len(e.Issues))
+	for i, issue := range e.Issues {
+		lines[i] = issue.String()
+	}
+	return strings.Join(lines, "\n")
 }

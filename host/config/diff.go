@@ -1,0 +1,114 @@
+package config
+
+import (
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/BurntSushi/toml"
+)
+
+// setting is one comparable value of a configuration.
+type setting struct {
+	value any
+	live  bool // can change while queues are open
+}
+
+// Diff names the keys that differ between two configurations: those that can take effect
+// while the host runs, and those that need a restart. Values are not shown.
+func Diff(old, new *Config) (applies, needsRestart []string) {
+	a, b := old.settings(), new.settings()
+	both := maps.Clone(a)
+	maps.Copy(both, b)
+	for _, key := range slices.Sorted(maps.Keys(both)) {
+		if reflect.DeepEqual(a[key].value, b[key].value) {
+			continue
+		}
+		// A queue or broker that comes or goes is one change, not one for each of its keys.
+		if i := slices.IndexFunc([]string{"queues.", "brokers."}, func(p string) bool { return strings.HasPrefix(key, p) }); i >= 0 {
+			parts := strings.SplitN(key, ".", 3)
+			if section := parts[0] + "." + parts[1]; len(parts) == 3 && differsWhole(a, b, section) {
+				continue
+			}
+		}
+		if both[key].live {
+			applies = append(applies, key)
+		} else {
+			needsRestart = append(needsRestart, key)
+		}
+	}
+	return applies, needsRestart
+}
+
+// differsWhole tells whether a section is in only one of both.
+func differsWhole(a, b map[string]setting, section string) bool {
+	_, inA := a[section]
+	_, inB := b[section]
+	return inA != inB
+}
+
+func (c *Config) settings() map[string]setting {
+	s := map[string]setting{}
+	fixed := func(value any, key ...string) { s[toml.Key(key).String()] = setting{value, false} }
+	live := func(value any, key ...string) { s[toml.Key(key).String()] = setting{value, true} }
+
+	fixed(c.Plugins, "plugins")
+	fixed(c.Data, "data")
+	live(c.Drain, "drain")
+	live(c.TrustSidecars, "trust_sidecars")
+	live(c.Limits.Memory, "limits", "max_memory")
+	fixed(c.Admin.Listen, "admin", "listen")
+	fixed(c.Admin.Token, "admin", "token")
+	fixed(c.Ledger.Driver, "ledger", "driver")
+	fixed(c.Ledger.Path, "ledger", "path")
+	fixed(c.Ledger.Keep, "ledger", "keep")
+	fixed(c.Ledger.Max, "ledger", "max")
+	live(c.Log.Level, "log", "level")
+	fixed(c.Log.Format, "log", "format")
+	for name, b := range c.Brokers {
+		fixed(true, "brokers", name)
+		fixed(b.Driver, "brokers", name, "driver")
+		fixed(b.URL, "brokers", name, "url")
+		fixed(b.Dir, "brokers", name, "dir")
+		fixed([]any{b.SyncAlways, b.Sync}, "brokers", name, "sync")
+		fixed(b.Listen, "brokers", name, "listen")
+		fixed(b.Credentials, "brokers", name, "credentials")
+		fixed(b.User, "brokers", name, "user")
+		fixed(b.Password, "brokers", name, "password")
+	}
+	for name, q := range c.Queues {
+		fixed(true, "queues", name)
+		fixed(q.Broker, "queues", name, "broker")
+		fixed(q.Concurrency, "queues", name, "concurrency")
+		fixed(q.Lease, "queues", name, "lease")
+		fixed(q.Handler, "queues", name, "handler")
+		live(q.Jobs, "queues", name, "jobs")
+		live(q.UnknownJob, "queues", name, "unknown_job")
+		live(q.Retry, "queues", name, "retry")
+		fixed([]any{q.DeadKeep, q.DeadMax}, "queues", name, "dead")
+		fixed(q.Create, "queues", name, "create")
+		fixed(q.Names, "queues", name, c.Brokers[q.Broker].Driver)
+	}
+	for name, key := range handlerKeys {
+		if key.limit {
+			live(c.Limits.Default.value(name), "limits", name)
+		}
+		for job, h := range c.Handlers {
+			if h.given[name] {
+				live(h.value(name), "handlers", job, name)
+			}
+		}
+	}
+	return s
+}
+
+// value is what a key of the handler holds.
+func (h Handler) value(name string) any {
+	field := handlerKeys[name].field
+	if field == nil {
+		return nil
+	}
+	place, _ := field(&h)
+	return reflect.ValueOf(place).Elem().Interface()
+}

@@ -1,0 +1,357 @@
+package config
+
+import (
+	"maps"
+	"net/url"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/guesthand/guesthand/host/policy"
+)
+
+// defaultCeiling is the most memory a sidecar may ask for where [limits] names no ceiling.
+const defaultCeiling = 256 << 20
+
+// driverKeys are the keys of [brokers.NAME] that a driver understands beside `driver`.
+var driverKeys = map[string][]string{
+	"memory":   {},
+	"embedded": {"dir", "sync", "listen", "user", "password"},
+	"nats":     {"url", "credentials", "user", "password"},
+}
+
+// laterDrivers are those of later versions.
+var laterDrivers = []string{"sqs", "rabbitmq", "redis", "postgres", "cloudflare"}
+
+// driverNames are the keys of [queues.NAME.DRIVER]: names on the broker that do not follow
+// from the queue's.
+var driverNames = map[string][]string{
+	"memory":   {},
+	"embedded": natsNames,
+	"nats":     natsNames,
+}
+
+var natsNames = []string{"stream", "subject", "consumer", "dead_stream"}
+
+// Defaults is the configuration without a file: no broker and no queue, everything else as
+// the reference config.toml has it. Paths are relative to the working directory.
+func Defaults() *Config {
+	c := defaults("")
+	c.complete(keys{}, keys{}, keys{})
+	return c
+}
+
+// defaults are completed once the file is read, since some follow from what it says.
+func defaults(file string) *Config {
+	dir := filepath.Dir(file)
+	if abs, err := filepath.Abs(dir); err == nil {
+		dir = abs
+	}
+	return &Config{
+		File: file, Dir: dir, Plugins: within(dir, "plugins"), Data: within(dir, "data"), Drain: 25 * time.Second,
+		Brokers: map[string]Broker{}, Queues: map[string]Queue{}, Handlers: map[string]Handler{},
+		Limits: Limits{Default: defaultHandler()},
+		Admin:  Admin{Listen: "127.0.0.1:7070"},
+		Ledger: Ledger{Driver: "sqlite", Keep: 7 * day, Max: 1 << 30},
+		Log:    Log{Level: "info"},
+	}
+}
+
+// complete fills in what follows from other keys and was not written itself.
+func (c *Config) complete(ledger, limits, brokers keys) {
+	if !ledger["path"] {
+		c.Ledger.Path = filepath.Join(c.Data, "ledger.db")
+	}
+	if !limits["max_memory"] {
+		c.Limits.Memory = max(defaultCeiling, c.Limits.Default.Memory)
+	}
+	for name, b := range c.Brokers {
+		if b.Driver == "embedded" && !brokers[name] {
+			b.Dir = filepath.Join(c.Data, "broker")
+			c.Brokers[name] = b
+		}
+	}
+}
+
+// read fills c from the document and checks it.
+func (c *Config) read(root node) {
+	var ledger, limits keys
+	dirs := keys{}
+	root.table(fields{
+		"plugins":        path(&c.Plugins, "plugins"),
+		"data":           path(&c.Data, "data"),
+		"drain":          duration(&c.Drain),
+		"trust_sidecars": boolean(&c.TrustSidecars),
+		"brokers":        named(c.Brokers, func(n node) Broker { return readBroker(n, dirs) }),
+		"queues":         named(c.Queues, readQueue),
+		"handlers":       named(c.Handlers, readHandler),
+		"limits":         func(n node) { limits = n.table(limitFields(&c.Limits)) },
+		"admin":          func(n node) { readAdmin(n, &c.Admin) },
+		"ledger":         func(n node) { ledger = readLedger(n, &c.Ledger) },
+		"log":            func(n node) { readLog(n, &c.Log) },
+		"on_dead":        later,
+		"events":         later,
+		"store":          later,
+		"trace":          later,
+	})
+	c.complete(ledger, limits, dirs)
+	c.check(root)
+}
+
+// named reads a table whose keys are names the operator chose.
+func named[T any](into map[string]T, read func(node) T) setter {
+	return func(n node) {
+		for _, child := range n.children() {
+			into[child.name()] = read(child)
+		}
+	}
+}
+
+func readBroker(n node, dirs keys) Broker {
+	b := Broker{Name: n.name(), Sync: time.Second}
+	if !queueName.MatchString(b.Name) {
+		n.fail("%s", queueNameRule)
+	}
+	given := n.table(fields{
+		"driver":      driver(&b.Driver),
+		"url":         natsURL(&b.URL),
+		"dir":         path(&b.Dir, "data/broker"),
+		"sync":        syncing(&b),
+		"listen":      address(&b.Listen),
+		"credentials": path(&b.Credentials, "nats.creds"),
+		"user":        text(&b.User, "guesthand"),
+		"password":    secret(&b.Password),
+	})
+	dirs[b.Name] = given["dir"]
+	if !given["driver"] {
+		n.fail("has no driver; add driver = %s", `"embedded", "nats" or "memory"`)
+	}
+	n.checkBroker(b, given)
+	return b
+}
+
+// checkBroker looks at what the keys of one broker mean together.
+func (n node) checkBroker(b Broker, given keys) {
+	known, ok := driverKeys[b.Driver]
+	if !ok {
+		return
+	}
+	for key := range given {
+		if key != "driver" && !slices.Contains(known, key) {
+			n.key(key).fail("the %s driver has no such setting; remove it", b.Driver)
+		}
+	}
+	if b.Driver == "nats" && !given["url"] {
+		n.fail(`has no url; add one such as url = "nats://127.0.0.1:4222"`)
+	}
+	if given["user"] != given["password"] {
+		n.fail("user and password go together; add the other one")
+	}
+	if given["credentials"] && given["user"] {
+		n.key("credentials").fail("stands beside user and password; keep one of them")
+	}
+	if b.Driver == "embedded" && b.Listen != "" && !loopback(b.Listen) && !given["password"] {
+		n.key("listen").fail("%q is not loopback, so producers must log in; add user and password, or listen on 127.0.0.1", b.Listen)
+	}
+}
+
+func driver(p *string) setter {
+	known := slices.Sorted(maps.Keys(driverKeys))
+	return func(n node) {
+		s, ok := n.text("embedded")
+		switch {
+		case !ok:
+		case slices.Contains(laterDrivers, s):
+			n.fail("the %s driver is not available in this version; use %s", s, strings.Join(known, ", "))
+		default:
+			oneOf(p, known...)(n)
+		}
+	}
+}
+
+// natsURL is one server or several with commas between. No issue shows it: it may hold a
+// password.
+func natsURL(p *string) setter {
+	return func(n node) {
+		s, ok := n.text("nats://127.0.0.1:4222")
+		if !ok {
+			return
+		}
+		for server := range strings.SplitSeq(s, ",") {
+			u, err := url.Parse(strings.TrimSpace(server))
+			if err != nil || u.Hostname() == "" || !slices.Contains([]string{"nats", "tls", "ws", "wss"}, u.Scheme) {
+				n.fail("is no NATS address; write nats://HOST:4222 (or tls, ws, wss), several with commas between")
+				return
+			}
+		}
+		*p = s
+	}
+}
+
+func syncing(b *Broker) setter {
+	return func(n node) {
+		b.SyncAlways = n.v == "always"
+		if !b.SyncAlways {
+			duration(&b.Sync)(n)
+		}
+	}
+}
+
+func readQueue(n node) Queue {
+	q := Queue{Name: n.name(), Concurrency: 16, Lease: 30 * time.Second, Create: true, DeadKeep: 30 * day,
+		DeadMax: 100000, UnknownJob: UnknownJob{Wait: 30 * time.Second, Tries: 10}}
+	switch {
+	case q.Name == "dead":
+		n.fail("this name is taken by the dead letters' subjects; rename the queue")
+	case !ValidQueue(q.Name):
+		n.fail("%s", queueNameRule)
+	}
+	known := fields{
+		"broker":      text(&q.Broker, "local"),
+		"concurrency": integer(&q.Concurrency, 1, maxConcurrency),
+		"lease":       durationFrom(&q.Lease, time.Second),
+		"handler":     jobText(&q.Handler),
+		"jobs":        texts(&q.Jobs, jobText),
+		"unknown_job": func(n node) {
+			n.table(fields{"wait": duration(&q.UnknownJob.Wait), "tries": integer(&q.UnknownJob.Tries, 0, maxCount)})
+		},
+		"retry": retry(&q.Retry),
+		"dead": func(n node) {
+			n.table(fields{"keep": optional(&q.DeadKeep, duration(&q.DeadKeep)), "max": integer(&q.DeadMax, 0, maxCount)})
+		},
+		"create": boolean(&q.Create),
+	}
+	for name, names := range driverNames {
+		known[name] = brokerNames(&q.Names, names)
+	}
+	for _, name := range laterDrivers {
+		known[name] = later
+	}
+	given := n.table(known)
+	if !given["broker"] {
+		n.fail(`has no broker; add broker = "NAME" of a [brokers.NAME]`)
+	}
+	if given["handler"] && given["jobs"] {
+		n.key("jobs").warn("has no effect beside handler, which takes every message")
+	}
+	return q
+}
+
+// brokerNames reads [queues.NAME.DRIVER].
+func brokerNames(p *map[string]string, names []string) setter {
+	return func(n node) {
+		values := make([]string, len(names))
+		known := fields{}
+		for i, name := range names {
+			known[name] = text(&values[i], "orders")
+		}
+		n.table(known)
+		m := map[string]string{}
+		for i, name := range names {
+			if values[i] != "" {
+				m[name] = values[i]
+			}
+		}
+		*p = m
+	}
+}
+
+func readHandler(n node) Handler {
+	h := Handler{Job: n.name()}
+	if !ValidJob(h.Job) {
+		n.fail("%s", jobNameRule)
+	}
+	h.given = n.table(handlerFields(&h))
+	return h
+}
+
+func limitFields(l *Limits) fields {
+	known := fields{"max_memory": size(&l.Memory, page, maxMemory)}
+	for name, set := range handlerFields(&l.Default) {
+		if handlerKeys[name].limit {
+			known[name] = set
+		}
+	}
+	return known
+}
+
+func readAdmin(n node, a *Admin) {
+	n.table(fields{"listen": address(&a.Listen), "token": secret(&a.Token)})
+}
+
+func readLedger(n node, l *Ledger) keys {
+	return n.table(fields{
+		"driver": oneOf(&l.Driver, "sqlite", none),
+		"path":   path(&l.Path, "data/ledger.db"),
+		"keep":   optional(&l.Keep, duration(&l.Keep)),
+		"max":    optional(&l.Max, sizeInt(&l.Max, 1<<20, 1<<50)),
+	})
+}
+
+func readLog(n node, l *Log) {
+	n.table(fields{
+		"level": oneOf(&l.Level, "debug", "info", "warn", "error"),
+		"format": func(n node) {
+			oneOf(&l.Format, "auto", "text", "json")(n)
+			if l.Format == "auto" {
+				l.Format = ""
+			}
+		},
+	})
+}
+
+// maxCount bounds whatever is counted.
+const maxCount = 1_000_000_000
+
+// retry reads a policy: every key that is missing has the default, so retry = {} is
+// policy.Default.
+func retry(p **policy.Policy) setter {
+	return func(n node) {
+		r := policy.Default()
+		before := len(n.issues)
+		given := n.table(fields{
+			"max_attempts": integer(&r.MaxAttempts, 0, maxCount),
+			"backoff":      oneOf((*string)(&r.Backoff), string(policy.None), string(policy.Fixed), string(policy.Exponential)),
+			"delay":        duration(&r.Delay),
+			"base":         duration(&r.Base),
+			"factor":       factor(&r.Factor),
+			"max":          duration(&r.Max),
+			"jitter":       boolean(&r.Jitter),
+			"max_delays":   integer(&r.MaxDelays, 0, maxCount),
+			"max_stalls":   integer(&r.MaxStalls, 0, maxCount),
+			"max_age":      optional(&r.MaxAge, duration(&r.MaxAge)),
+			"max_wait":     optional(&r.MaxWait, duration(&r.MaxWait)),
+		})
+		*p = &r
+		if len(n.issues) == before {
+			n.checkRetry(r, given)
+		}
+	}
+}
+
+// checkRetry looks at what a policy's keys mean together.
+func (n node) checkRetry(r policy.Policy, given keys) {
+	switch r.Backoff {
+	case policy.None:
+		if r.MaxAttempts == 0 {
+			n.key("max_attempts").fail(`0 is no cap, which with backoff = "none" would spin; set a cap or another backoff`)
+		}
+	case policy.Fixed:
+		if !given["delay"] {
+			n.fail(`backoff = "fixed" needs a delay; add one such as delay = "10s"`)
+		}
+	case policy.Exponential:
+		if r.Max < r.Base {
+			n.fail("max (%s) is below base (%s); raise max or lower base", FormatDuration(r.Max), FormatDuration(r.Base))
+		}
+	}
+	uses := map[policy.Backoff][]string{policy.Fixed: {"delay"}, policy.Exponential: {"base", "factor", "max"}}
+	for backoff, names := range uses {
+		for _, name := range names {
+			if given[name] && backoff != r.Backoff {
+				n.key(name).warn("has no effect with backoff = %q", r.Backoff)
+			}
+		}
+	}
+}
