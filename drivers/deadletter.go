@@ -23,7 +23,7 @@ type DeadLetter struct {
 	Died     time.Time
 	Digest   string
 	Worker   string
-	Headers  Header // the original's own
+	Headers  Header // the original's own, as it was delivered; no Guesthand-Death-*
 	Payload  []byte
 	Errors   []RunError
 }

@@ -52,10 +52,11 @@ type Queue interface {
 	// Info tells what this queue can do. It does not change while the queue is open.
 	Info() Info
 	// Receive waits until there is at least one message, ctx ends or an error occurs, and
-	// returns at most max messages. Between calls it may hold a request open at the broker
+	// returns at most max messages (max is at least 1). Between calls it may hold a request open at the broker
 	// for as many as the last max asked for and did not get, never for more.
 	// A received message is always returned: when ctx ends while the broker hands some
-	// out they come with a nil error, or stay for the next call or for Close.
+	// out they come with a nil error, or stay for the next call or for Close. With none to
+	// return, the end of ctx is ctx's own error.
 	// While the broker is away Receive waits and reconnects with backoff, and returns an
 	// error only where waiting cannot help. The caller owns the deliveries and their bytes.
 	Receive(ctx context.Context, max int) ([]*Delivery, error)
@@ -66,33 +67,41 @@ type Queue interface {
 	// Settle carries out settlements in one batch where the broker can, and waits for the
 	// broker's confirmation. The result has an entry for each; nil means confirmed. An
 	// uncertain answer is an error. A settlement that returned an error may be given
-	// again: all of them are idempotent for the same delivery. A settlement of a delivery
-	// whose lease is known to be lost returns ErrLeaseLost where the broker can tell.
+	// again: all of them are idempotent for the same delivery, also after it was handed out
+	// anew. Once one is confirmed, a different one for the same delivery changes nothing. A
+	// settlement of a delivery whose lease is known to be lost returns ErrLeaseLost where
+	// the broker can tell. Without a verdict, or Dead without a Death, it is an error, and
+	// the message stays ours.
 	Settle(ctx context.Context, ss []Settlement) []error
 	// Send publishes messages and returns after the broker's confirmation, an entry for
-	// each. A second message with a Key the broker has seen in its window is dropped, with
-	// a nil error.
+	// each; a bad message spoils no other. A second message with a Key the broker has seen in
+	// its window is dropped, with a nil error. Headers that Header.Validate refuses are an
+	// error. The caller keeps its messages' bytes.
 	Send(ctx context.Context, ms []Message) []error
 	// Counts asks the broker how many messages there are.
 	Counts(ctx context.Context) (Counts, error)
-	// Close gives back, uncounted and at once, what was received and not settled, and
-	// ends Receive with ErrClosed. It is safe to call twice.
+	// Close gives back, uncounted and at once, what was received and not settled, with the
+	// carry it came with, and ends Receive with ErrClosed. Every call after it is ErrClosed
+	// (of a delivery, or ErrLeaseLost). It is safe to call twice.
 	Close(ctx context.Context) error
 }
 
-// DeadLetters is implemented by queues whose dead letters can be read.
+// DeadLetters is implemented by queues whose dead letters can be read, also by those that
+// were opened with SendOnly.
 type DeadLetters interface {
 	// ListDead returns at most limit dead letters, oldest first, that come after the entry
-	// named, or from the first one for "".
+	// named, or from the first one for "". The entry named may be gone by now.
 	ListDead(ctx context.Context, after string, limit int) ([]DeadLetter, error)
 	// GetDead returns the dead letter of that entry, else all with that message id (a
 	// message that died more than once has several), else ErrNotFound.
 	GetDead(ctx context.Context, entryOrID string) ([]DeadLetter, error)
 	// ReplayDead sends an entry's message again, under its own id, and then removes the
 	// entry. The message gets a fresh budget: its counts move into Tally.Prior, its state
-	// is cleared and its age starts anew. A crash in between may repeat the message.
+	// and errors are cleared, its age starts anew, and the header Guesthand-Replays says how
+	// often that was. ErrNotFound where there is no such entry. A crash in between may repeat
+	// the message.
 	ReplayDead(ctx context.Context, entry string) error
-	// DropDead removes an entry for good.
+	// DropDead removes an entry for good, or returns ErrNotFound.
 	DropDead(ctx context.Context, entry string) error
 }
 
@@ -172,7 +181,9 @@ type Caps struct {
 
 // Message is what a producer sends.
 type Message struct {
-	ID      string // empty: the driver makes one (a UUIDv7)
+	// ID is empty for one that the driver makes (a UUIDv7) and does not tell: a caller that
+	// wants to know sets it. Ids may repeat; only Key suppresses a message.
+	ID      string
 	Job     string // must not be empty
 	Key     string // duplicate suppression; ErrUnsupported where Caps.Keys is false
 	Headers Header // the producer's own; ours are added by the driver
@@ -193,7 +204,8 @@ type Delivery struct {
 	Received time.Time
 	// Carry is what earlier runs left. Its stalls include those noticed with this delivery.
 	Carry Carry
-	// Stalled is how many of the stalls were noticed with this delivery.
+	// Stalled is how many of the stalls were noticed with this delivery: 0 again for the next
+	// one, also where this one is only given back.
 	Stalled int
 	// Redelivered is true when the message was handed out before, whatever for.
 	Redelivered bool
@@ -290,7 +302,7 @@ type Settlement struct {
 	// shortened; zero means at once. A delay longer than the broker's own limit hops.
 	Delay time.Duration
 	// Carry replaces the message's own for Requeue, and is what a Dead letter or a counted
-	// Reject shows.
+	// Reject shows. To put a message back uncounted, give it the carry it came with.
 	Carry Carry
 	// Death is required for Dead.
 	Death *Death
@@ -308,7 +320,8 @@ type Death struct {
 	Worker  string
 }
 
-// Counts is what a queue holds now.
+// Counts is what a queue holds now. A broker that cannot tell delayed messages from those in
+// flight has both under InFlight.
 type Counts struct {
 	Depth    int // all that is unfinished, in flight and delayed included
 	InFlight int

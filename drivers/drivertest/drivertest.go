@@ -150,6 +150,7 @@ var cases = []testCase{
 	{name: "Closed", run: closed},
 	{name: "CloseEndsReceive", run: closeEndsReceive},
 	{name: "ReceiveEndsWithContext", run: receiveEndsWithContext},
+	{name: "WaitingReceive", run: waitingReceive},
 	{name: "CancelledReceivesLoseNothing", run: cancelStorm},
 	{name: "Ordered", run: ordered},
 	{name: "Hammer", run: hammer},

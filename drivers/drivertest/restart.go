@@ -134,7 +134,7 @@ func restartReceiving(s *suite) {
 			ds, err := q.Receive(ctx, 4)
 			received <- result{ds, err}
 		}()
-		s.hasCounts(q, drivers.Counts{}) // by then the request is there, too
+		s.underway()
 		disturb()
 		s.sendAnyhow(q, "m")
 		r := <-received

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"testing/synctest"
 	"time"
 
 	"github.com/guesthand/guesthand/drivers"
@@ -235,6 +236,15 @@ func numbered(prefix string, n int) []string {
 		out[i] = fmt.Sprintf("%s%03d", prefix, i)
 	}
 	return out
+}
+
+// underway lets a Receive in another goroutine begin to wait, which nothing outside shows.
+func (s *suite) underway() {
+	if s.bubble {
+		synctest.Wait()
+	} else {
+		time.Sleep(50 * time.Millisecond)
+	}
 }
 
 // together runs f in n goroutines and waits for them.

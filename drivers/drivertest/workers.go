@@ -170,7 +170,7 @@ func closeEndsReceive(s *suite) {
 		_, err := q.Receive(s.Context(), 1)
 		ended <- err
 	}()
-	s.hasCounts(q, drivers.Counts{})
+	s.underway()
 	s.close(q)
 	select {
 	case err := <-ended:
@@ -206,6 +206,46 @@ func receiveEndsWithContext(s *suite) {
 	s.hasCarry(ds[0], drivers.Carry{})
 	s.ack(q, ds...)
 	s.finished(q)
+}
+
+// waitingReceive: whatever makes a message ready reaches a worker that waits already.
+func waitingReceive(s *suite) {
+	a, b := s.worker("a"), s.worker("b")
+	var d *drivers.Delivery
+	again := func(delay time.Duration) func() {
+		return func() {
+			s.settle(b, drivers.Settlement{Delivery: d, Verdict: drivers.Requeue, Delay: delay})
+		}
+	}
+	for _, ready := range []struct {
+		what string
+		by   func()
+	}{
+		{"sent", func() { s.send(a, "m") }},
+		{"requeued", again(0)},
+		{"delayed", again(200 * time.Millisecond)},
+		{"given back", func() { s.close(b) }},
+	} {
+		waiting := s.worker(ready.what)
+		received := make(chan error, 1)
+		var ds []*drivers.Delivery
+		go func() {
+			ctx, cancel := context.WithTimeout(s.Context(), patience)
+			defer cancel()
+			var err error
+			ds, err = waiting.Receive(ctx, 1)
+			received <- err
+		}()
+		s.underway()
+		ready.by()
+		if err := <-received; err != nil || len(ds) != 1 {
+			s.Fatalf("waiting for what is %s: %s, %v", ready.what, ids(ds), err)
+		}
+		s.hasCarry(ds[0], drivers.Carry{})
+		d, b = ds[0], waiting
+	}
+	s.ack(b, d)
+	s.finished(b)
 }
 
 // cancelStorm: a receive that ends while messages come in loses and counts none of them.
