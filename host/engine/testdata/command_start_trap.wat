@@ -1,0 +1,5 @@
+(module
+  (memory (export "memory") 1)
+  (func $start (unreachable))
+  (start $start)
+  (func (export "_start")))

@@ -1,0 +1,1 @@
+(module (table 100000000 funcref) (memory (export "memory") 1) (func (export "handle") (result i64) (i64.const 0)))

@@ -1,0 +1,1 @@
+(module (import "spin" "go" (func)) (memory (export "memory") 1) (func (export "handle") (result i64) (i64.const 0)))
