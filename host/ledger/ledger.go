@@ -24,9 +24,9 @@ type Options struct {
 // What waits for the writer is bounded, and so is the memory it takes.
 const (
 	maxSuccesses     = 32 << 10
-	maxSuccessBytes  = 32 << 20
+	maxSuccessBytes  = 16 << 20
 	maxOthers        = 128 << 10
-	maxOtherBytes    = 128 << 20
+	maxOtherBytes    = 64 << 20
 	batchRows        = 4096                   // this many waiting are written at once
 	batchWait        = 200 * time.Millisecond // fewer wait this long for others
 	retryWait        = time.Second            // after a failed write

@@ -123,10 +123,13 @@ func unpack(data []byte) ([]Row, error) {
 			*to = d.ref(texts)
 		}
 		if d.err != nil {
-			return nil, d.err
+			break
 		}
 	}
-	return rows, d.err
+	if d.err != nil {
+		return nil, d.err
+	}
+	return rows, nil
 }
 
 // decoder reads a block; after the first fault it yields zeros.

@@ -3,6 +3,7 @@ package ledger
 import (
 	"context"
 	"database/sql"
+	"encoding/json"
 	"fmt"
 	"time"
 )
@@ -50,8 +51,8 @@ func (r *retainer) bound(ctx context.Context, s *store, limit int64) (more bool,
 	if used > limit {
 		r.shrink = true
 	}
-	if r.shrink && used > limit-limit/sizeSlack {
-		n, err := s.dropOldest(ctx)
+	if over := used - (limit - limit/sizeSlack); r.shrink && over > 0 {
+		n, err := s.dropOldest(ctx, over)
 		return n > 0 && err == nil, err
 	}
 	r.shrink = false
@@ -77,63 +78,90 @@ func (s *store) size(ctx context.Context) (used, free int64, err error) {
 }
 
 // expire deletes some of what finished before a time and tells how much that was.
-func (s *store) expire(ctx context.Context, before time.Time) (n int64, err error) {
+func (s *store) expire(ctx context.Context, before time.Time) (n int, err error) {
 	t := before.UnixNano()
-	err = s.inTx(ctx, func(tx *sql.Tx) error {
-		rows, err := affected(tx.ExecContext(ctx,
-			"DELETE FROM runs WHERE n IN (SELECT n FROM runs WHERE finished < ? ORDER BY finished LIMIT ?)", t, stepRows))
-		if err != nil {
-			return err
-		}
-		blocks, err := dropBlocks(ctx, tx, "SELECT n FROM blocks WHERE last < ? ORDER BY last LIMIT ?", t, stepBlocks)
-		n = rows + blocks
-		return err
-	})
-	return n, err
+	return s.drop(ctx,
+		victims{"runs", "SELECT n FROM runs WHERE finished < ? ORDER BY finished LIMIT ?", []any{t, stepRows}},
+		victims{"blocks", "SELECT n FROM blocks WHERE last < ? ORDER BY last LIMIT ?", []any{t, stepBlocks}})
 }
 
 // dropOldest deletes some of the oldest packed successes, or where there are none some of
-// the oldest of everything else.
-func (s *store) dropOldest(ctx context.Context) (n int64, err error) {
-	err = s.inTx(ctx, func(tx *sql.Tx) error {
-		n, err = dropBlocks(ctx, tx, "SELECT n FROM blocks WHERE successes = 1 ORDER BY last LIMIT ?", stepBlocks)
-		if err != nil || n > 0 {
-			return err
+// the oldest of everything else, until about that many bytes are free.
+func (s *store) dropOldest(ctx context.Context, bytes int64) (n int, err error) {
+	const upTo = `SELECT n FROM (SELECT n, sum(size) OVER (ORDER BY t, n) - size AS before FROM (%s)) WHERE before < ?`
+	const blocks = `SELECT n, last AS t, length(ids) + length(block_rows.rows) AS size
+		FROM blocks JOIN block_rows USING (n) WHERE %s ORDER BY last, n LIMIT ?`
+	for _, v := range []victims{
+		{"blocks", fmt.Sprintf(upTo, fmt.Sprintf(blocks, "successes = 1")), []any{stepBlocks, bytes}},
+		{"blocks", fmt.Sprintf(upTo, fmt.Sprintf(blocks, "last <= (SELECT coalesce(min(finished), last) FROM runs)")), []any{stepBlocks, bytes}},
+		{"runs", fmt.Sprintf(upTo, `SELECT n, finished AS t, 300 + length(error) + coalesce(length(result), 0) AS size
+			FROM runs ORDER BY finished, n LIMIT ?`), []any{stepRows, bytes}},
+	} {
+		if n, err = s.drop(ctx, v); n > 0 || err != nil {
+			return n, err
 		}
-		n, err = dropBlocks(ctx, tx, `SELECT n FROM blocks WHERE last <= (SELECT coalesce(min(finished), last) FROM runs)
-			ORDER BY last LIMIT ?`, 1)
-		if err != nil || n > 0 {
-			return err
-		}
-		n, err = affected(tx.ExecContext(ctx,
-			"DELETE FROM runs WHERE n IN (SELECT n FROM runs ORDER BY finished LIMIT ?)", stepRows))
-		return err
-	})
-	return n, err
-}
-
-func dropBlocks(ctx context.Context, tx *sql.Tx, which string, args ...any) (int64, error) {
-	if _, err := tx.ExecContext(ctx, "DELETE FROM block_rows WHERE n IN ("+which+")", args...); err != nil {
-		return 0, err
 	}
-	return affected(tx.ExecContext(ctx, "DELETE FROM blocks WHERE n IN ("+which+")", args...))
+	return 0, nil
 }
 
-func affected(r sql.Result, err error) (int64, error) {
-	if err != nil {
-		return 0, err
-	}
-	return r.RowsAffected()
+// victims are rows of runs or of blocks, as a query for their n.
+type victims struct {
+	table, query string
+	args         []any
 }
 
-func (s *store) inTx(ctx context.Context, do func(*sql.Tx) error) error {
+func (s *store) drop(ctx context.Context, all ...victims) (n int, err error) {
 	tx, err := s.write.BeginTx(ctx, nil)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer tx.Rollback() //nolint:errcheck // does nothing after Commit
-	if err := do(tx); err != nil {
+	for _, v := range all {
+		list, err := numbers(ctx, tx, v)
+		if err != nil {
+			return 0, err
+		}
+		tables := []string{v.table}
+		if v.table == "blocks" {
+			tables = append(tables, "block_rows")
+		}
+		for _, table := range tables {
+			if err := deleteRows(ctx, tx, table, list); err != nil {
+				return 0, err
+			}
+		}
+		n += len(list)
+	}
+	if n == 0 {
+		return 0, nil
+	}
+	return n, tx.Commit()
+}
+
+func numbers(ctx context.Context, tx *sql.Tx, v victims) (list []int64, err error) {
+	rows, err := tx.QueryContext(ctx, v.query, v.args...)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var n int64
+		if err := rows.Scan(&n); err != nil {
+			return nil, err
+		}
+		list = append(list, n)
+	}
+	return list, rows.Err()
+}
+
+func deleteRows(ctx context.Context, tx *sql.Tx, table string, list []int64) error {
+	if len(list) == 0 {
+		return nil
+	}
+	numbers, err := json.Marshal(list)
+	if err != nil {
 		return err
 	}
-	return tx.Commit()
+	_, err = tx.ExecContext(ctx, "DELETE FROM "+table+" WHERE n IN (SELECT value FROM json_each(?))", string(numbers))
+	return err
 }

@@ -173,6 +173,13 @@ func (s *store) migrate(ctx context.Context) error {
 	case schemaVersion:
 		return nil
 	case 0:
+		var tables int
+		if err := tx.QueryRowContext(ctx, "SELECT count(*) FROM sqlite_master").Scan(&tables); err != nil {
+			return err
+		}
+		if tables > 0 { // somebody else's database
+			return versionError(s.path, v)
+		}
 		if _, err := tx.ExecContext(ctx, schema+fmt.Sprintf("PRAGMA user_version = %d", schemaVersion)); err != nil {
 			return err
 		}
