@@ -19,7 +19,7 @@ func (e *emitter) i32(v int32) { e.d = appendS32(append(e.d, opI32Const), v) }
 // function appends the new body of defined function i.
 func (p *plan) function(d []byte, i int) []byte {
 	f := &p.m.funcs[i]
-	e := &emitter{p: p, fx: &p.facts[i], counted: p.counted(i), d: d}
+	e := &emitter{p: p, fx: &p.facts[i], counted: p.counted[i], d: d}
 	e.declare(f)
 	if p.free[i] < 0 {
 		e.chargeGlobal(e.fx.regions[0])
@@ -79,7 +79,7 @@ func (e *emitter) instructions(f *function) {
 			loop++
 			e.loop(loop, r.b[start:r.pos])
 		case opCall:
-			if callee, ok := e.p.defined(in.index); ok && e.p.counted(callee) {
+			if callee, ok := e.p.defined(in.index); !ok || e.p.free[callee] < 0 {
 				e.publish()
 			}
 			e.op(opCall, e.p.to(in.index))
@@ -160,7 +160,7 @@ func (e *emitter) enter() {
 	e.d = append(e.d, opUnreachable, opEnd)
 }
 
-// publish stores the depth for a function about to be called.
+// publish stores the depth for a function about to be called; an import may call back.
 func (e *emitter) publish() {
 	if e.counted {
 		e.op(opLocalGet, e.depth)

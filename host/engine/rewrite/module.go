@@ -187,9 +187,6 @@ func parse(wasm []byte) (*module, error) {
 			return nil, fmt.Errorf("%s section: %w", step.name, r.err)
 		}
 	}
-	if m.secs[secCode] == nil && len(m.funcs) > 0 {
-		return nil, fmt.Errorf("%d functions without code: %w", len(m.funcs), ErrMalformed)
-	}
 	return m, m.unknown
 }
 
@@ -352,6 +349,10 @@ func (m *module) readTags(r *reader) {
 
 func (m *module) readFunctions(r *reader) {
 	n := r.count(1)
+	if code := m.secs[secCode]; n > 0 && (code == nil || 3*n > len(code.body)) {
+		r.malformed("%d functions without code", n)
+		return
+	}
 	m.funcs = make([]function, n)
 	for i := range m.funcs {
 		m.funcs[i].typ = r.index(len(m.types), "type")

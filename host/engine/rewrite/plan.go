@@ -26,7 +26,8 @@ type call struct {
 type facts struct {
 	regions  []region
 	calls    []call
-	indirect bool
+	indirect bool // calls through a table
+	leaves   bool // calls an import
 }
 
 // plan is what will be added to a module.
@@ -36,6 +37,8 @@ type plan struct {
 	facts []facts
 	// free is each function's cost where its callers pay for it, otherwise -1.
 	free []int
+	// counted marks the functions that keep the depth of calls.
+	counted []bool
 	// refs marks functions that instructions refer to by ref.func.
 	refs []bool
 	// wrapped are the functions that get a wrapper for calls from outside, by index among
@@ -48,6 +51,7 @@ func newPlan(m *module, o Options) (*plan, error) {
 	p := &plan{
 		m: m, o: o,
 		facts:   make([]facts, len(m.funcs)),
+		counted: make([]bool, len(m.funcs)),
 		refs:    make([]bool, len(m.funcs)),
 		wrapper: map[int]int{},
 	}
@@ -58,6 +62,7 @@ func newPlan(m *module, o Options) (*plan, error) {
 	}
 	p.findFree()
 	p.charge()
+	p.findCounted()
 	p.wrap()
 	return p, nil
 }
@@ -110,6 +115,8 @@ func (p *plan) scan(i int) error {
 			at.calls = true
 			if callee, ok := p.defined(in.index); ok {
 				fx.calls = append(fx.calls, call{top.region, callee})
+			} else {
+				fx.leaves = true
 			}
 		case opCallIndirect:
 			at.calls = true
@@ -126,9 +133,8 @@ func (p *plan) scan(i int) error {
 	return r.err
 }
 
-// findFree finds the functions that need no charge of their own: without loops and
-// indirect calls, calling only functions of the same kind, and small with all of these
-// included. Starting from functions without callees it goes up; recursion is never
+// findFree finds the functions that need no charge of their own: without loops, calling
+// only functions of the same kind, and small with all of these included. Starting from functions without callees it goes up; recursion is never
 // reached.
 func (p *plan) findFree() {
 	p.free = make([]int, len(p.facts))
@@ -137,7 +143,7 @@ func (p *plan) findFree() {
 	var ready []int
 	for i, fx := range p.facts {
 		p.free[i] = -1
-		if len(fx.regions) > 1 || fx.indirect || fx.regions[0].cost > freeCost {
+		if len(fx.regions) > 1 || fx.indirect || fx.leaves || fx.regions[0].cost > freeCost {
 			continue
 		}
 		if waits[i] = len(fx.calls); waits[i] == 0 {
@@ -182,17 +188,28 @@ func (p *plan) price(r region) int32 {
 	return int32(min(int64(1+r.cost/unit), int64(p.o.Every)))
 }
 
-// counted says whether a function keeps the depth of calls.
-func (p *plan) counted(i int) bool {
-	fx := &p.facts[i]
-	return p.o.MaxDepth > 0 && p.free[i] < 0 && (fx.indirect || len(fx.calls) > 0)
+// findCounted finds the functions that keep the depth: those that call others, unless
+// these are free, which cannot lead on to any that are counted.
+func (p *plan) findCounted() {
+	if p.o.MaxDepth == 0 {
+		return
+	}
+	for i, fx := range p.facts {
+		p.counted[i] = fx.indirect
+		for _, c := range fx.calls {
+			if p.free[c.callee] < 0 {
+				p.counted[i] = true
+				break
+			}
+		}
+	}
 }
 
 // wrap finds the counted functions that are called from outside.
 func (p *plan) wrap() {
 	add := func(f uint32) {
 		i, ok := p.defined(f)
-		if !ok || !p.counted(i) {
+		if !ok || !p.counted[i] {
 			return
 		}
 		if _, dup := p.wrapper[i]; !dup {
