@@ -93,7 +93,7 @@ func tellPush(e event) (string, string) {
 	if e.text("forced") == "true" {
 		forced = ", forced"
 	}
-	return fmt.Sprintf("%s: %d commits%s, the last: %s", ref, e.count("commits"), forced, e.line("head_commit", "message")),
+	return fmt.Sprintf("%s: commits: %d%s, the last: %s", ref, e.count("commits"), forced, e.line("head_commit", "message")),
 		e.text("compare")
 }
 
@@ -168,11 +168,15 @@ func tellRelease(e event) (string, string) {
 }
 
 func tellStar(e event) (string, string) {
-	return e.text("repository", "stargazers_count") + " stars", ""
+	return "stars: " + e.text("repository", "stargazers_count"), ""
 }
 
 func tellStatus(e event) (string, string) {
-	return fmt.Sprintf("%s: %s, %s", e.text("context"), e.text("state"), e.line("description")), e.text("target_url")
+	text := e.text("context") + ": " + e.text("state")
+	if more := e.line("description"); more != "" {
+		text += ", " + more
+	}
+	return text, e.text("target_url")
 }
 
 // tellOther tells of any event: the first title, name or text among the usual places.

@@ -9,6 +9,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 )
 
 // summary is the handler's result.
@@ -29,6 +30,10 @@ func handle() int64 {
 	var e event
 	if err := json.Unmarshal(payload(), &e); err != nil {
 		errorWrite(fmt.Sprintf("not a webhook's payload: %v", err))
+		return permanent
+	}
+	if e == nil {
+		errorWrite("not a webhook's payload: null")
 		return permanent
 	}
 	s := summarise(attribute("header.X-GitHub-Event"), e)
@@ -58,7 +63,7 @@ func summarise(name string, e event) summary {
 	}
 	s.Text, s.URL = tell(e)
 	if s.Text == "" {
-		s.Text = "nothing more is told"
+		s.Text = strings.ReplaceAll(name, "_", " ")
 	}
 	if s.URL == "" {
 		s.URL = e.text("repository", "html_url")

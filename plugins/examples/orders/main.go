@@ -11,8 +11,8 @@
 //	no items, a bad price, not JSON       12 permanent
 //	"simulate": "reject"                  13 reject
 //	"simulate": "pause", "wait": "1m"     14 pause the job for a minute
-//	"simulate": "panic"                   a Go panic: the runtime exits
-//	"simulate": "trap"                    a WebAssembly trap
+//	"simulate": "panic"                   a Go panic, which ends in a trap
+//	"simulate": "trap"                    a trap without a word: a range outside the memory
 //	"simulate": "loop"                    a loop without end: the timeout
 //
 // With "times": 2 the simulation ends after two failures and the order succeeds; delays and
