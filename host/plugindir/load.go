@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"reflect"
 	"sort"
 	"strings"
@@ -169,7 +170,7 @@ func (d *Directory) settings(name string, sidecar []byte) (config.Handler, error
 	var s *config.Sidecar
 	if sidecar != nil {
 		var err error
-		if s, err = config.ParseSidecar(name+sidecarExt, sidecar, c.TrustSidecars); err != nil {
+		if s, err = config.ParseSidecar(filepath.Join(d.o.Dir, name+sidecarExt), sidecar, c.TrustSidecars); err != nil {
 			return config.Handler{}, err
 		}
 	}

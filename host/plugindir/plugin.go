@@ -1,6 +1,7 @@
 package plugindir
 
 import (
+	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -33,6 +34,20 @@ func (s State) String() string {
 		return "ready"
 	}
 	return "unknown"
+}
+
+// MarshalText writes a state as its word.
+func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalText reads what MarshalText writes.
+func (s *State) UnmarshalText(text []byte) error {
+	for _, known := range []State{Absent, Broken, Ready} {
+		if known.String() == string(text) {
+			*s = known
+			return nil
+		}
+	}
+	return fmt.Errorf("unknown plugin state %q", text)
 }
 
 // Plugin is one version of a handler with the settings it was loaded under.

@@ -115,9 +115,11 @@ type job struct {
 	logged  string  // the error text that was last logged
 }
 
-// Open looks at the directory once and loads every module there that is not being written
-// just now; those wait for Run. A module that cannot be loaded is no error of Open's: it is
-// logged and shown by Status. An absent directory is one. ctx bounds the opening only.
+// Open loads every module of the directory. Where files were written just now it waits
+// until they have been still, at most four times Options.Still: a start that is half a second
+// late beats messages put back for want of a handler. What is being written even then is
+// left to Run. A module that cannot be loaded is no error of Open's: it is logged and shown
+// by Status. An absent directory is one. ctx bounds the opening only.
 func Open(ctx context.Context, o Options) (*Directory, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -132,14 +134,45 @@ func Open(ctx context.Context, o Options) (*Directory, error) {
 	if err := checkDir(d.o.Dir); err != nil {
 		return nil, err
 	}
-	if err := d.scan(true); err != nil {
-		return nil, err
-	}
-	if err := d.loadAll(ctx, 0); err != nil {
+	if err := d.fill(ctx); err != nil {
 		d.Close()
 		return nil, err
 	}
 	return d, nil
+}
+
+// fill loads what is there and still, and waits a while for what is not.
+func (d *Directory) fill(ctx context.Context) error {
+	for end := time.Now().Add(4 * d.o.Still); ; {
+		if err := d.scan(true); err != nil {
+			return err
+		}
+		if err := d.loadAll(ctx, 0); err != nil {
+			return err
+		}
+		wait := d.fresh()
+		if wait <= 0 || time.Now().Add(wait).After(end) {
+			return nil
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return fmt.Errorf("load plugins: %w", context.Cause(ctx))
+		}
+	}
+}
+
+// fresh is how long until the first file that is not still yet may be; 0 if all are.
+func (d *Directory) fresh() (wait time.Duration) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	now := time.Now()
+	for _, j := range d.jobs {
+		if w := d.o.Still - now.Sub(j.since); w > 0 && (wait == 0 || w < wait) {
+			wait = w
+		}
+	}
+	return wait
 }
 
 func checkDir(dir string) error {

@@ -5,18 +5,17 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/guesthand/guesthand/host/config"
 )
 
 const (
 	moduleExt  = ".wasm"
 	sidecarExt = ".toml"
 )
-
-var jobName = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]*$`)
 
 // note is a remark about a file that is no handler.
 type note struct {
@@ -81,7 +80,7 @@ func (d *Directory) list() (listing, error) {
 			name := strings.TrimSuffix(file, ext)
 			if s := stampOf(d.o.Dir, name); s.module.absent() {
 				continue // a link to a directory, or gone already
-			} else if jobName.MatchString(name) {
+			} else if config.ValidJob(name) {
 				l.stamps[name] = s
 			} else {
 				l.notes[file] = fmt.Sprintf("plugin file %q is ignored: a job's name is made of a-z, 0-9, '.', '_' and '-' and begins with a letter or digit", file)

@@ -12,24 +12,24 @@ import (
 
 // Status is what there is to show of one job.
 type Status struct {
-	Job   string
-	File  string // the module's path
-	State State
+	Job   string `json:"job"`
+	File  string `json:"file"` // the module's path
+	State State  `json:"state"`
 	// Pending is true while the file's newest version has not been tried: it is still
 	// being written, or loading.
-	Pending bool
+	Pending bool `json:"pending"`
 	// Error is why the newest version of the file does not serve; "" if it does.
-	Error string
+	Error string `json:"error"`
 	// RefusedDigest is that version's, where it could be read.
-	RefusedDigest string
+	RefusedDigest string `json:"refused_digest"`
 
 	// Of the version that serves, zero where none does.
-	Digest       string // SHA-256, hex
-	Size         int    // of the module file, bytes
-	Loaded       time.Time
-	Dialect      engine.Dialect
-	Instances    engine.Instances
-	InstancesWhy string
+	Digest       string           `json:"digest"` // SHA-256, hex
+	Size         int              `json:"size"`   // of the module file, bytes
+	Loaded       time.Time        `json:"loaded"`
+	Dialect      engine.Dialect   `json:"dialect"`
+	Instances    engine.Instances `json:"instances"`
+	InstancesWhy string           `json:"instances_why"`
 
 	err error
 }
