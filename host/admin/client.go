@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"os"
 	"strconv"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -28,6 +29,7 @@ type Client struct {
 	http  *http.Client
 	base  string
 	token string
+	met   atomic.Bool // the host answered once: from then on it is worth waiting for
 }
 
 var _ Service = (*Client)(nil)
@@ -54,7 +56,9 @@ func DialSocket(ctx context.Context, path string) (*Client, bool) {
 		return nil, false
 	}
 	conn.Close()
-	return &Client{base: "http://localhost", http: &http.Client{Transport: &http.Transport{DialContext: dial}}}, true
+	c := &Client{base: "http://localhost", http: &http.Client{Transport: &http.Transport{DialContext: dial}}}
+	c.met.Store(true)
+	return c, true
 }
 
 // NewClient is a client of the host at a URL such as http://127.0.0.1:7070.
@@ -66,7 +70,8 @@ func NewClient(base, token string) (*Client, error) {
 	return &Client{base: u.Scheme + "://" + u.Host, token: token, http: &http.Client{}}, nil
 }
 
-// do asks once, and again for as long as the connection cannot be made at all.
+// do asks once. Where a host that was there has gone away, it asks again for as long as the
+// connection cannot be made at all.
 func (c *Client) do(ctx context.Context, method, path string, in, out any) error {
 	var body []byte
 	if in != nil {
@@ -79,7 +84,7 @@ func (c *Client) do(ctx context.Context, method, path string, in, out any) error
 	for wait := 100 * time.Millisecond; ; wait = min(2*wait, 2*time.Second) {
 		err := c.once(ctx, method, path, body, out)
 		var away *UnreachableError
-		if !errors.As(err, &away) || !away.NotSent || ctx.Err() != nil || time.Now().Add(wait).After(deadline) {
+		if !errors.As(err, &away) || !away.NotSent || !c.met.Load() || ctx.Err() != nil || time.Now().Add(wait).After(deadline) {
 			return err
 		}
 		select {
@@ -103,6 +108,7 @@ func (c *Client) once(ctx context.Context, method, path string, body []byte, out
 		return &UnreachableError{Where: c.base, NotSent: notSent(err), Err: err}
 	}
 	defer res.Body.Close()
+	c.met.Store(true)
 	answer, err := io.ReadAll(io.LimitReader(res.Body, 256<<20))
 	if err != nil {
 		return &UnreachableError{Where: c.base, Err: err}
