@@ -29,9 +29,9 @@ func Decide(end abi.End, m Message, p Policy, now time.Time, rnd func() float64)
 		return d.stalled()
 	case abi.LeaseLost:
 		// The message is somebody else's by now, and so are its counts.
-		return Decision{Tally: m.Tally, Reason: described("lease lost", end.Text)}
+		return Decision{Tally: m.Tally, Reason: hostSaid("lease lost", end.Text)}
 	case abi.Cancelled:
-		return Decision{Verdict: drivers.Ack, Tally: d.tally, Reason: described("cancelled", end.Text)}
+		return Decision{Verdict: drivers.Ack, Tally: d.tally, Reason: hostSaid("cancelled", end.Text)}
 	}
 	return d.failed(d.backoff)
 }
@@ -147,7 +147,7 @@ func (d *decider) returned() Decision {
 // the host stopped, the message did nothing wrong.
 func (d *decider) interrupted() Decision {
 	d.tally.Interruptions = inc(d.tally.Interruptions)
-	return Decision{Verdict: drivers.Requeue, Tally: d.tally, Reason: described("interrupted", d.end.Text)}
+	return Decision{Verdict: drivers.Requeue, Tally: d.tally, Reason: hostSaid("interrupted", d.end.Text)}
 }
 
 func (d *decider) stalled() Decision {
@@ -155,7 +155,7 @@ func (d *decider) stalled() Decision {
 	if d.tally.Stalls > max(0, d.p.MaxStalls) {
 		return Decision{Verdict: drivers.Dead, Tally: d.tally, Reason: stallsExhausted(d.tally, d.p)}
 	}
-	return Decision{Verdict: drivers.Requeue, Tally: d.tally, Reason: described("stalled", d.end.Text)}
+	return Decision{Verdict: drivers.Requeue, Tally: d.tally, Reason: hostSaid("stalled", d.end.Text)}
 }
 
 // ended is a failure that no further run follows.

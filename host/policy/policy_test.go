@@ -77,6 +77,10 @@ func TestDecide(t *testing.T) {
 			decision{Verdict: drivers.Ack, Tally: drivers.Tally{Failures: 2, Delays: 3, Stalls: 1, Interruptions: 1, Prior: 7}}},
 		{"retry", returned(abi.Retry, 0, "upstream said 503"), message{}, plain(),
 			retrying(1, time.Second, "retry: upstream said 503")},
+		{"retry, its text beginning with the word", returned(abi.Retry, 0, "retry me"), message{}, plain(),
+			retrying(1, time.Second, "retry: retry me")},
+		{"retry, its text naming the outcome", returned(abi.Retry, 0, "retry: me"), message{}, plain(),
+			retrying(1, time.Second, "retry: me")},
 		{"retry without a text", returned(abi.Retry, 0, ""), message{}, plain(),
 			retrying(1, time.Second, "retry")},
 		{"second retry", returned(abi.Retry, 0, "x"), message{Tally: failures(1)}, plain(),
@@ -168,6 +172,9 @@ func TestDecide(t *testing.T) {
 			decision{Reason: "lease lost"}},
 		{"cancelled", ended(abi.Cancelled, "by admin"), message{Tally: failures(1)}, plain(),
 			decision{Verdict: drivers.Ack, Tally: failures(1), Reason: "cancelled: by admin"}},
+
+		{"cancelled, its text naming it", ended(abi.Cancelled, "cancelled by an operator"), message{}, plain(),
+			decision{Verdict: drivers.Ack, Reason: "cancelled by an operator"}},
 
 		// The curve and the budget.
 		{"jitter", returned(abi.Retry, 0, ""), message{Tally: failures(1)}, policy.Default(),

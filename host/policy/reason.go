@@ -54,7 +54,7 @@ func describe(end abi.End) string {
 		if end.Cause == "" {
 			return described(abi.Retry.String(), end.Text)
 		}
-		return described(string(end.Cause), end.Text)
+		return hostSaid(string(end.Cause), end.Text)
 	}
 	text := joined(end.Outcome.Text, end.Text)
 	switch o := end.Outcome; o.Kind {
@@ -75,6 +75,15 @@ func described(word, text string) string {
 		return text
 	}
 	return word + ": " + text
+}
+
+// hostSaid is described for the host's own texts, which may begin with the word as a
+// sentence does: `cancelled by an operator`.
+func hostSaid(word, text string) string {
+	if strings.HasPrefix(text, word+" ") {
+		return text
+	}
+	return described(word, text)
 }
 
 // joined is what was wrong with an outcome number followed by the run's own error text, once
