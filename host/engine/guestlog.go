@@ -15,6 +15,9 @@ const (
 	maxLine = 8 << 10
 	// tailSize is how much of stderr the error text is looked for in, bytes.
 	tailSize = 4 << 10
+	// markSize is how far back a line that names a crash still counts, since a stack of
+	// many goroutines follows it.
+	markSize = 64 << 10
 )
 
 // log passes a guest's line on, within the run's budget.
@@ -53,11 +56,14 @@ func slogLevel(level int32) slog.Level {
 type lineWriter struct {
 	line []byte
 	tail []byte
+	mark string // the last line that names a crash
+	past int    // bytes since then
 }
 
 // write takes what the guest wrote to the named stream.
 func (w *lineWriter) write(c *Call, stream string, p []byte) {
 	w.keep(p)
+	w.past += len(p)
 	for len(p) > 0 {
 		if c.run.logLeft <= 0 { // looking for lines would only cost time
 			c.run.logDropped += len(p)
@@ -84,6 +90,12 @@ func (w *lineWriter) write(c *Call, stream string, p []byte) {
 func (w *lineWriter) flush(c *Call, stream string) {
 	if line := bytes.TrimRight(w.line, "\r"); len(line) > 0 {
 		c.log(slog.LevelInfo, line, slog.String("stream", stream))
+		switch {
+		case namesCrash(string(line)):
+			w.mark, w.past = string(line), 0
+		case strings.HasSuffix(w.mark, ":"):
+			w.mark += " " + string(line)
+		}
 	}
 	w.line = w.line[:0]
 }
@@ -101,21 +113,32 @@ func (w *lineWriter) keep(p []byte) {
 	w.tail = append(w.tail, p...)
 }
 
-// summary is the line that says what went wrong: the last one that begins with panic: or
-// fatal error: or contains panicked at, else the last that is not empty.
+// namesCrash tells whether a line is how a runtime begins its last words.
+func namesCrash(line string) bool {
+	return strings.HasPrefix(line, "panic:") || strings.HasPrefix(line, "fatal error:") ||
+		strings.Contains(line, "panicked at")
+}
+
+// summary is the line that says what went wrong: the last one that names a crash, else the
+// last that is not empty. Rust puts its message on the line after.
 func (w *lineWriter) summary() string {
 	tail := w.tail[max(0, len(w.tail)-tailSize):]
 	last := ""
-	lines := strings.Split(strings.ToValidUTF8(string(tail), "\ufffd"), "\n")
+	lines := strings.Split(string(tail), "\n")
 	for i := len(lines) - 1; i >= 0; i-- {
 		line := strings.TrimSpace(lines[i])
-		if strings.HasPrefix(line, "panic:") || strings.HasPrefix(line, "fatal error:") ||
-			strings.Contains(line, "panicked at") {
+		if namesCrash(line) {
+			if strings.HasSuffix(line, ":") && i+1 < len(lines) {
+				line += " " + strings.TrimSpace(lines[i+1])
+			}
 			return line
 		}
 		if last == "" {
 			last = line
 		}
+	}
+	if w.mark != "" && w.past <= markSize {
+		return w.mark
 	}
 	return last
 }
