@@ -99,3 +99,40 @@ func BenchmarkSustained(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkRuns is what a look at a ledger of two million runs takes.
+func BenchmarkRuns(b *testing.B) {
+	l := open(b)
+	var some string
+	for range 2_000_000 / 8192 {
+		for i, id := range ids(8192) {
+			l.Record(success(id))
+			if i%4096 == 4095 {
+				if err := l.Flush(b.Context()); err != nil {
+					b.Fatal(err)
+				}
+			}
+			some = id
+		}
+		if some[len(some)-1] == '0' {
+			l.Record(failure(some))
+		}
+	}
+	for _, q := range []struct {
+		name string
+		f    ledger.Filter
+	}{
+		{"latest", ledger.Filter{}},
+		{"id", ledger.Filter{ID: some}},
+		{"absent", ledger.Filter{ID: "absent"}},
+		{"outcome", ledger.Filter{Outcome: "retry"}},
+		{"job", ledger.Filter{Job: "absent"}},
+	} {
+		b.Run(q.name, func(b *testing.B) {
+			for b.Loop() {
+				runs(b, l, q.f)
+			}
+		})
+	}
+	closed(b, l)
+}

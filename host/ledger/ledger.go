@@ -194,8 +194,8 @@ func (l *Ledger) Flush(ctx context.Context) error {
 	}
 }
 
-// Close writes what is left and closes the file. What cannot be written before ctx ends is
-// dropped and counted. It is safe to call twice.
+// Close writes what is left and closes the file. What cannot be written, or not before ctx
+// ends, is dropped, counted and the error returned. It is safe to call twice.
 func (l *Ledger) Close(ctx context.Context) error {
 	if l == nil {
 		return nil

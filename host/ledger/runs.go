@@ -122,7 +122,10 @@ func conditions(f Filter) (where string, args []any) {
 // packed adds rows from blocks, the latest blocks first, until no earlier block can hold a
 // row that would be among the latest.
 func (r *reader) packed(ctx context.Context, rows []Row) ([]Row, error) {
-	query, args := "SELECT n, last, names FROM blocks", []any{}
+	query, args := "SELECT n, last, names, NULL FROM blocks", []any{}
+	if r.f.ID != "" {
+		query = "SELECT n, last, names, ids FROM blocks JOIN block_rows USING (n)"
+	}
 	if !r.f.Since.IsZero() {
 		query, args = query+" WHERE last >= ?", append(args, r.f.Since.UnixNano())
 	}
@@ -134,7 +137,8 @@ func (r *reader) packed(ctx context.Context, rows []Row) ([]Row, error) {
 	for blocks.Next() {
 		var n, last int64
 		var names string
-		if err := blocks.Scan(&n, &last, &names); err != nil {
+		var ids []byte
+		if err := blocks.Scan(&n, &last, &names, &ids); err != nil {
 			return nil, err
 		}
 		if len(rows) >= r.f.limit() {
@@ -142,6 +146,9 @@ func (r *reader) packed(ctx context.Context, rows []Row) ([]Row, error) {
 			if unixNano(rows[len(rows)-1].Finished) > last {
 				break
 			}
+		}
+		if r.f.ID != "" && !mayHaveID(ids, r.f.ID) {
+			continue
 		}
 		found, err := r.block(ctx, n, names)
 		if err != nil {
@@ -157,13 +164,7 @@ func (r *reader) block(ctx context.Context, n int64, names string) ([]Row, error
 	if ok, err := named(r.f, names); err != nil || !ok {
 		return nil, err
 	}
-	var ids, data []byte
-	if r.f.ID != "" {
-		err := r.tx.QueryRowContext(ctx, "SELECT ids FROM block_rows WHERE n = ?", n).Scan(&ids)
-		if err != nil || !mayHaveID(ids, r.f.ID) {
-			return nil, err
-		}
-	}
+	var data []byte
 	if err := r.tx.QueryRowContext(ctx, "SELECT rows FROM block_rows WHERE n = ?", n).Scan(&data); err != nil {
 		return nil, err
 	}
