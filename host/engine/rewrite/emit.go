@@ -109,15 +109,20 @@ func (e *emitter) loop(region int, opcode []byte) {
 	e.chargeLocal(at)
 }
 
-// chargeGlobal counts in the global alone.
+// chargeGlobal counts in the global alone: if the count is not negative, the price is
+// taken off, else it yields and starts again.
+//
+// The shape matters to wazero: where branches meet again its register allocator goes on
+// with the registers of the one it saw first, which must not be the one with the call.
 func (e *emitter) chargeGlobal(r region) {
 	g := e.p.yieldGlobal()
+	e.op(opGlobalGet, g)
+	e.ifNotNegative()
 	e.op(opGlobalGet, g)
 	e.i32(e.p.price(r))
 	e.d = append(e.d, opI32Sub)
 	e.op(opGlobalSet, g)
-	e.op(opGlobalGet, g)
-	e.yieldIfNegative()
+	e.elseYield()
 	e.op(opGlobalSet, g)
 	e.d = append(e.d, opEnd)
 }
@@ -128,24 +133,29 @@ func (e *emitter) chargeGlobal(r region) {
 func (e *emitter) chargeLocal(r region) {
 	g := e.p.yieldGlobal()
 	e.op(opLocalGet, e.ticks)
+	e.ifNotNegative()
+	e.op(opLocalGet, e.ticks)
 	e.i32(e.p.price(r))
 	e.d = append(e.d, opI32Sub)
 	e.op(opLocalTee, e.ticks)
 	e.op(opGlobalSet, g)
-	e.op(opLocalGet, e.ticks)
-	e.yieldIfNegative()
+	e.elseYield()
 	e.op(opLocalTee, e.ticks)
 	e.op(opGlobalSet, g)
 	e.d = append(e.d, opEnd)
 }
 
-// yieldIfNegative tests the value on the stack and opens a branch that yields and leaves
-// the new count on the stack.
-func (e *emitter) yieldIfNegative() {
+// ifNotNegative tests the value on the stack.
+func (e *emitter) ifNotNegative() {
 	e.i32(0)
-	e.d = append(e.d, opI32LtS, opIf, typeEmpty)
+	e.d = append(e.d, opI32GeS, opIf, typeEmpty)
+}
+
+// elseYield begins the other branch: it yields and leaves the new count on the stack.
+func (e *emitter) elseYield() {
+	e.d = append(e.d, opElse)
 	e.op(opCall, e.p.yieldFunc())
-	e.i32(e.p.o.Every)
+	e.i32(e.p.refill())
 }
 
 // enter computes the function's depth from its caller's and tests it.

@@ -140,7 +140,7 @@ func (p *plan) globals() []byte {
 		d = append(d, r.byte(), r.byte())
 		d = p.m.copyConst(d, r, p.to)
 	}
-	for _, initial := range []int32{p.o.Every, 0}[:p.added()] {
+	for _, initial := range []int32{p.refill(), 0}[:p.added()] {
 		d = appendS32(append(d, typeI32, 1, opI32Const), initial)
 		d = append(d, opEnd)
 	}

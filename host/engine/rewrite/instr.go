@@ -33,8 +33,8 @@ const (
 	opF32Const     = 0x43
 	opF64Const     = 0x44
 	opFirstNumeric = 0x45 // i32.eqz
-	opI32LtS       = 0x48
 	opI32GtU       = 0x4b
+	opI32GeS       = 0x4e
 	opI32Add       = 0x6a
 	opI32Sub       = 0x6b
 	opLastNumeric  = 0xc4 // i64.extend32_s

@@ -79,6 +79,10 @@ func split(wasm []byte) ([]section, error) {
 		}
 		secs = append(secs, section{id: id, raw: wasm[start:r.pos], body: body, off: off})
 		if id == secCustom {
+			name := section{body: body, off: off}.reader()
+			if name.name(); name.err != nil {
+				return nil, fmt.Errorf("custom section: %w", name.err)
+			}
 			continue
 		}
 		at := rank(id)

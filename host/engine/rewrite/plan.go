@@ -188,6 +188,10 @@ func (p *plan) price(r region) int32 {
 	return int32(min(int64(1+r.cost/unit), int64(p.o.Every)))
 }
 
+// refill is what the counter starts with: it is used up when it is negative, and a passage
+// that finds it so pays nothing.
+func (p *plan) refill() int32 { return p.o.Every - 2 }
+
 // findCounted finds the functions that keep the depth: those that call others, unless
 // these are free, which cannot lead on to any that are counted.
 func (p *plan) findCounted() {

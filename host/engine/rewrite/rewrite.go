@@ -108,10 +108,7 @@ func Strip(wasm []byte) (core []byte, sections map[string][]byte, err error) {
 			continue
 		}
 		r := s.reader()
-		name := r.name()
-		if r.err != nil {
-			return nil, nil, r.err
-		}
+		name := r.name() // checked by split
 		if _, dup := sections[name]; !dup {
 			sections[name] = r.rest()
 		}
