@@ -20,3 +20,11 @@ func (c *counters) count(word string) {
 		}
 	}
 }
+
+// Settled is how many runs have ended and been settled or given up since the start.
+func (h *Host) Settled() (n int64) {
+	for i := range h.counters.outcomes {
+		n += h.counters.outcomes[i].Load()
+	}
+	return n
+}

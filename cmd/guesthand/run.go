@@ -145,11 +145,19 @@ func (g *globals) reload(ctx context.Context, h *host.Host, log *slog.Logger, le
 
 func newLogger(l config.Log, level *slog.LevelVar) *slog.Logger {
 	setLevel(level, l.Level)
-	o := &slog.HandlerOptions{Level: level}
+	o := &slog.HandlerOptions{Level: level, ReplaceAttr: readable}
 	if l.Format == "text" || (l.Format == "" && term.IsTerminal(int(os.Stderr.Fd()))) {
 		return slog.New(slog.NewTextHandler(os.Stderr, o))
 	}
 	return slog.New(slog.NewJSONHandler(os.Stderr, o))
+}
+
+// readable writes durations as people do: 1.5s, not 1500000000.
+func readable(_ []string, a slog.Attr) slog.Attr {
+	if a.Value.Kind() == slog.KindDuration {
+		a.Value = slog.StringValue(a.Value.Duration().String())
+	}
+	return a
 }
 
 func setLevel(v *slog.LevelVar, name string) {

@@ -111,3 +111,13 @@ func Install(t testing.TB, dir, job string, wasm []byte) {
 		t.Fatal(err)
 	}
 }
+
+// Noop is a native module that reads its payload and succeeds.
+func Noop(t testing.TB) []byte {
+	t.Helper()
+	wasm, err := os.ReadFile(filepath.Join(Root(), "host", "engine", "testdata", "noop.wasm"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return wasm
+}
