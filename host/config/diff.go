@@ -25,12 +25,8 @@ func Diff(old, new *Config) (applies, needsRestart []string) {
 		if reflect.DeepEqual(a[key].value, b[key].value) {
 			continue
 		}
-		// A queue or broker that comes or goes is one change, not one for each of its keys.
-		if i := slices.IndexFunc([]string{"queues.", "brokers."}, func(p string) bool { return strings.HasPrefix(key, p) }); i >= 0 {
-			parts := strings.SplitN(key, ".", 3)
-			if section := parts[0] + "." + parts[1]; len(parts) == 3 && differsWhole(a, b, section) {
-				continue
-			}
+		if partOfNew(a, b, key) {
+			continue
 		}
 		if both[key].live {
 			applies = append(applies, key)
@@ -41,8 +37,14 @@ func Diff(old, new *Config) (applies, needsRestart []string) {
 	return applies, needsRestart
 }
 
-// differsWhole tells whether a section is in only one of both.
-func differsWhole(a, b map[string]setting, section string) bool {
+// partOfNew tells whether a key belongs to a queue or broker that only one of both has: that
+// is one change, named by the section, and not one for each of its keys.
+func partOfNew(a, b map[string]setting, key string) bool {
+	parts := strings.SplitN(key, ".", 3) // these sections' names have no dots
+	if len(parts) < 3 || parts[0] != "queues" && parts[0] != "brokers" {
+		return false
+	}
+	section := parts[0] + "." + parts[1]
 	_, inA := a[section]
 	_, inB := b[section]
 	return inA != inB
@@ -88,7 +90,9 @@ func (c *Config) settings() map[string]setting {
 		live(q.Retry, "queues", name, "retry")
 		fixed([]any{q.DeadKeep, q.DeadMax}, "queues", name, "dead")
 		fixed(q.Create, "queues", name, "create")
-		fixed(q.Names, "queues", name, c.Brokers[q.Broker].Driver)
+		if len(q.Names) > 0 {
+			fixed(q.Names, "queues", name, c.Brokers[q.Broker].Driver)
+		}
 	}
 	for name, key := range handlerKeys {
 		if key.limit {

@@ -16,7 +16,7 @@ import (
 const (
 	page      = 64 << 10
 	maxMemory = 4 << 30 // all that a 32-bit guest can address
-	maxBytes  = math.MaxInt32
+	maxBytes  = 1 << 30
 )
 
 // maxConcurrency is the most runs at once of one queue or handler.
@@ -86,7 +86,7 @@ func defaultHandler() Handler {
 func handlerFields(h *Handler) fields {
 	known := fields{}
 	for name, key := range handlerKeys {
-		known[name] = later
+		known[name] = nil
 		if key.field != nil {
 			_, known[name] = key.field(h)
 		}

@@ -79,8 +79,12 @@ func Parse(file string, data []byte, getenv func(string) (string, bool)) (*Confi
 
 // check looks at what the parts of a file mean together.
 func (c *Config) check(root node) {
-	c.checkBrokers(root)
-	c.checkQueues(root)
+	if !root.misshapen("brokers") {
+		c.checkBrokers(root)
+		if !root.misshapen("queues") {
+			c.checkQueues(root)
+		}
+	}
 	// A token that is written but could not be resolved has its own issue.
 	if c.Admin.Listen != "" && !loopback(c.Admin.Listen) && !root.key("admin", "token").written() {
 		root.key("admin", "listen").fail("%q is not loopback, so a token is required; add token = \"env:NAME\", or listen on 127.0.0.1", c.Admin.Listen)
@@ -140,9 +144,17 @@ func (c *Config) checkNames(n node, b Broker) {
 	for name := range driverNames {
 		place := n.key(name)
 		if name != b.Driver && place.written() {
-			place.fail("broker %s is no %s broker; write these names under %s", b.Name, name, n.key(b.Driver).path)
+			place.fail("broker %s is no %s broker; %s", b.Name, name, elsewhere(n, b.Driver))
 		}
 	}
+}
+
+// elsewhere is where names on a driver's brokers belong.
+func elsewhere(n node, driver string) string {
+	if len(driverNames[driver]) == 0 {
+		return "a " + driver + " broker has no names of its own, so remove it"
+	}
+	return "write these names under [" + n.key(driver).path.String() + "]"
 }
 
 // relative is a path as the file would write it.

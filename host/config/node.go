@@ -36,7 +36,8 @@ type keys map[string]bool
 // setter reads one value into where it belongs, or says what is wrong with it.
 type setter func(node)
 
-// fields are the keys a table may have.
+// fields are the keys a table may have. A nil setter is a key of a later version, which is
+// refused rather than accepted and ignored.
 type fields map[string]setter
 
 // node is one value of the document.
@@ -71,7 +72,7 @@ func (r *reader) decode(data []byte) (node, bool) {
 func syntaxText(err error) string {
 	var pe toml.ParseError
 	if errors.As(err, &pe) {
-		return pe.Message
+		return strings.TrimSuffix(pe.Message, ".")
 	}
 	return strings.TrimPrefix(err.Error(), "toml: ")
 }
@@ -134,7 +135,7 @@ func (n node) name() string { return n.path[len(n.path)-1] }
 func (n node) children() []node {
 	m, ok := n.v.(map[string]any)
 	if !ok {
-		n.fail("%s is %s; a table is needed here", n.quote(), kindOf(n.v))
+		n.fail("is %s; write a table, [%s] or { ... }", kindOf(n.v), n.path)
 		return nil
 	}
 	var list []node
@@ -149,21 +150,39 @@ func (n node) table(known fields) keys {
 	given := keys{}
 	for _, child := range n.children() {
 		set, ok := known[child.name()]
-		if !ok {
-			child.fail("unknown key; %s", didYouMean(child.name(), slices.Collect(maps.Keys(known))))
-			continue
+		switch {
+		case !ok:
+			child.fail("unknown key; %s", didYouMean(child.name(), known.names()))
+		case set == nil:
+			child.fail("not available in this version; remove it")
+		default:
+			given[child.name()] = true
+			set(child)
 		}
-		given[child.name()] = true
-		set(child)
 	}
 	return given
 }
 
-// text is a string with the environment put in.
+// names are the keys that can be used now.
+func (f fields) names() []string {
+	var names []string
+	for name, set := range f {
+		if set != nil {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// text is a string with the environment put in. The example is what could be written; ""
+// stands for the value itself in quotes.
 func (n node) text(example string) (string, bool) {
 	s, ok := n.v.(string)
 	if !ok {
-		n.fail("%s is %s; write a string such as %s", n.quote(), kindOf(n.v), strconv.Quote(example))
+		if example == "" {
+			example = strings.Trim(n.quote(), `"`)
+		}
+		n.fail("%s is %s; write a string such as %q", n.quote(), kindOf(n.v), example)
 		return "", false
 	}
 	if n.noEnv {
@@ -215,6 +234,15 @@ func kindOf(v any) string {
 		return "an array of tables"
 	}
 	return "an array"
+}
+
+// misshapen tells whether a key of this table is there without being a table. Nothing more
+// can be said about it then.
+func (n node) misshapen(name string) bool {
+	m, _ := n.v.(map[string]any)
+	v, there := m[name]
+	_, table := v.(map[string]any)
+	return there && !table
 }
 
 // written tells whether the document has this very key.

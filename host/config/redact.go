@@ -13,7 +13,8 @@ import (
 // redacted stands for a value that is never shown.
 const redacted = "[redacted]"
 
-// Secrets are resolved values by name. Whatever prints them shows the names only.
+// Secrets are resolved values by name. Whatever prints them shows the names only, as long as
+// they are not in an unexported field of a struct printed as a whole.
 type Secrets map[string]string
 
 func (s Secrets) shown() map[string]string {
@@ -34,6 +35,10 @@ func (s Secrets) MarshalJSON() ([]byte, error) { return json.Marshal(s.shown()) 
 
 // LogValue is the names without values.
 func (s Secrets) LogValue() slog.Value { return slog.AnyValue(s.shown()) }
+
+// Format prints the sidecar's file only: fmt cannot ask what is in unexported fields to hide
+// itself.
+func (s Sidecar) Format(f fmt.State, _ rune) { fmt.Fprintf(f, "sidecar %s", s.File) }
 
 // plainBroker and plainAdmin print as their fields do.
 type (

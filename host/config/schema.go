@@ -90,10 +90,10 @@ func (c *Config) read(root node) {
 		"admin":          func(n node) { readAdmin(n, &c.Admin) },
 		"ledger":         func(n node) { ledger = readLedger(n, &c.Ledger) },
 		"log":            func(n node) { readLog(n, &c.Log) },
-		"on_dead":        later,
-		"events":         later,
-		"store":          later,
-		"trace":          later,
+		"on_dead":        nil,
+		"events":         nil,
+		"store":          nil,
+		"trace":          nil,
 	})
 	c.complete(ledger, limits, dirs)
 	c.check(root)
@@ -226,7 +226,7 @@ func readQueue(n node) Queue {
 		known[name] = brokerNames(&q.Names, names)
 	}
 	for _, name := range laterDrivers {
-		known[name] = later
+		known[name] = nil
 	}
 	given := n.table(known)
 	if !given["broker"] {

@@ -15,9 +15,6 @@ import (
 // none is the word that switches an optional limit off.
 const none = "none"
 
-// notYet is the remedy for a key that a later version will know.
-const notYet = "not available in this version; remove it"
-
 var (
 	queueName = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,47}$`)
 	jobName   = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]*$`)
@@ -36,8 +33,6 @@ func ValidQueue(name string) bool { return queueName.MatchString(name) && name !
 
 // ValidJob tells whether a job may be called so.
 func ValidJob(name string) bool { return jobName.MatchString(name) }
-
-func later(n node) { n.fail(notYet) }
 
 func text(p *string, example string) setter {
 	return func(n node) {
@@ -64,7 +59,11 @@ func path(p *string, example string) setter {
 
 func secret(p *string) setter {
 	return func(n node) {
-		ref, ok := n.text("env:NAME")
+		if _, ok := n.v.(string); !ok {
+			n.fail("is %s; write env:NAME or file:PATH", kindOf(n.v)) // the value is not shown
+			return
+		}
+		ref, ok := n.text("")
 		if !ok {
 			return
 		}
@@ -142,7 +141,7 @@ func factor(p *float64) setter {
 		case !ok:
 			n.fail("%s is %s; write a number such as 2.0, without quotes", n.quote(), kindOf(n.v))
 		case !(f >= 1) || math.IsInf(f, 0): // NaN is not at least 1 either
-			n.fail("%v is below 1 or no number; a wait cannot shrink", f)
+			n.fail("%v is no finite number of at least 1; waits do not shrink", f)
 		default:
 			*p = f
 		}
@@ -287,7 +286,7 @@ func texts(p *map[string]string, read func(*string) setter) setter {
 // anyText is a string that may be empty.
 func anyText(p *string) setter {
 	return func(n node) {
-		if s, ok := n.text("text"); ok {
+		if s, ok := n.text(""); ok {
 			*p = s
 		}
 	}
