@@ -1,0 +1,180 @@
+package embeddeddriver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+)
+
+const (
+	hostUser     = "host"
+	producerUser = "producer"
+	startWait    = 30 * time.Second
+)
+
+// accounts keeps producers apart from the store: their account has no JetStream, and the
+// one thing it can reach of the other is what is exported here. The passwords are set in code.
+const accounts = `
+accounts {
+  GUESTHAND {
+    jetstream: enabled
+    users: [ { user: "host", password: "host" } ]
+    exports: [ { service: "guesthand.*.>" } ]
+  }
+  PRODUCERS {
+    users: [ { user: "producer", password: "producer", permissions: {
+      publish: { allow: ["guesthand.*.>"], deny: ["guesthand.dead.>"] }
+      subscribe: { allow: ["_INBOX.>"] }
+    } } ]
+    imports: [ { service: { account: GUESTHAND, subject: "guesthand.*.>" } } ]
+  }
+}
+`
+
+func serverOptions(o Options, secret string) (*server.Options, error) {
+	opts := &server.Options{}
+	if err := opts.ProcessConfigString(accounts); err != nil {
+		return nil, fmt.Errorf("accounts: %w", err)
+	}
+	for _, u := range opts.Users {
+		switch u.Username {
+		case hostUser:
+			u.Password = secret
+		case producerUser:
+			u.Password = secret
+			if o.User != "" {
+				u.Username, u.Password = o.User, o.Password
+			} else if o.Listen != "" {
+				opts.NoAuthUser = producerUser
+			}
+		}
+	}
+	opts.ServerName = "guesthand"
+	opts.JetStream, opts.StoreDir = true, o.Dir
+	opts.SyncAlways, opts.SyncInterval = o.SyncAlways, o.Sync
+	opts.MaxPayload = MaxPayload
+	opts.NoSigs, opts.DisableJetStreamBanner = true, true
+	opts.DontListen = o.Listen == ""
+	if opts.DontListen {
+		return opts, nil
+	}
+	return opts, listen(opts, o)
+}
+
+func listen(opts *server.Options, o Options) error {
+	host, port, err := net.SplitHostPort(o.Listen)
+	if err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
+	n, err := strconv.Atoi(port)
+	if err != nil || n < 0 || n > 65535 {
+		return fmt.Errorf("listen %q: %q is no port", o.Listen, port)
+	}
+	if (o.User == "") != (o.Password == "") {
+		return errors.New("listen: user and password go together")
+	}
+	if o.User == hostUser {
+		return fmt.Errorf("listen: the user %q is the host's own, choose another", hostUser)
+	}
+	if o.User == "" && !loopback(host) {
+		return fmt.Errorf("listen %q: everybody who reaches this address could send work: set user and password, or listen on 127.0.0.1", o.Listen)
+	}
+	opts.Host, opts.Port = host, n
+	if n == 0 {
+		opts.Port = server.RANDOM_PORT
+	}
+	return nil
+}
+
+func loopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+func startServer(ctx context.Context, o Options, secret string) (*server.Server, error) {
+	opts, err := serverOptions(o, secret)
+	if err != nil {
+		return nil, err
+	}
+	s, err := server.NewServer(opts)
+	if err != nil {
+		return nil, err
+	}
+	log := &serverLog{log: o.Logger.With(slog.String("broker", "embedded")), fatal: make(chan struct{})}
+	s.SetLoggerV2(log, false, false, false)
+	ready := make(chan bool, 1)
+	go func() {
+		s.Start()
+		ready <- s.ReadyForConnections(startWait)
+	}()
+	select {
+	case ok := <-ready:
+		if ok && s.JetStreamEnabled() {
+			return s, nil
+		}
+		err = log.reason()
+	case <-log.fatal:
+		err = log.reason()
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	s.Shutdown()
+	s.WaitForShutdown()
+	return nil, fmt.Errorf("start on the store %s: %w", o.Dir, err)
+}
+
+// serverLog passes the server's log on, and keeps why it could not start.
+type serverLog struct {
+	log   *slog.Logger
+	once  sync.Once
+	fatal chan struct{}
+
+	mu   sync.Mutex
+	last string
+}
+
+func (l *serverLog) reason() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.last == "" {
+		return errors.New("the server was not ready in time")
+	}
+	return errors.New(l.last)
+}
+
+func (l *serverLog) keep(format string, v []any) string {
+	text := strings.TrimSpace(fmt.Sprintf(format, v...))
+	l.mu.Lock()
+	l.last = text
+	l.mu.Unlock()
+	return text
+}
+
+// Noticef implements server.Logger.
+func (l *serverLog) Noticef(format string, v ...any) { l.log.Debug(fmt.Sprintf(format, v...)) }
+
+// Warnf implements server.Logger.
+func (l *serverLog) Warnf(format string, v ...any) { l.log.Warn(fmt.Sprintf(format, v...)) }
+
+// Errorf implements server.Logger.
+func (l *serverLog) Errorf(format string, v ...any) { l.log.Error(l.keep(format, v)) }
+
+// Fatalf implements server.Logger. The server returns after it.
+func (l *serverLog) Fatalf(format string, v ...any) {
+	l.keep(format, v)
+	l.once.Do(func() { close(l.fatal) })
+}
+
+// Debugf implements server.Logger.
+func (l *serverLog) Debugf(format string, v ...any) {}
+
+// Tracef implements server.Logger.
+func (l *serverLog) Tracef(format string, v ...any) {}
