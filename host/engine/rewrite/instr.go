@@ -165,6 +165,8 @@ func (r *reader) misc() {
 		r.u32()
 	case sub >= 15 && sub <= 17: // table.grow, size, fill
 		r.u32()
+	case sub >= 0x80:
+		r.malformed("opcode 0xfc %#x", sub)
 	default:
 		r.unknown("opcode 0xfc %#x", sub)
 	}
@@ -174,9 +176,10 @@ func (r *reader) misc() {
 func (r *reader) vector() {
 	sub := r.byte()
 	if sub >= 0x80 {
-		// Two bytes, of which the second is always 1 up to 0xff.
+		// Two bytes, of which the second is 1 up to 0xff. wazero reads only the first and
+		// takes the 1 for a nop; anything else would mean something different to it.
 		if high := r.byte(); r.err == nil && high != 1 {
-			r.unknown("opcode 0xfd %#x %#x", sub, high)
+			r.malformed("opcode 0xfd %#x %#x", sub, high)
 		}
 	}
 	switch {
