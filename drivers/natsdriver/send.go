@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/google/uuid"
 	"github.com/nats-io/nats.go"
@@ -134,11 +135,11 @@ func checkHeaders(h drivers.Header) error {
 		case name == "" || strings.ContainsFunc(name, notInName):
 			return fmt.Errorf("header name %q: NATS takes letters, digits and punctuation without colon and spaces", name)
 		case hasFoldedPrefix(name, "Nats-"):
-			return fmt.Errorf("header %s: names that begin with Nats- are commands to the server", name)
+			return fmt.Errorf("header %q: names that begin with Nats- are commands to the server", name)
 		}
 		for _, v := range h[name] {
-			if strings.ContainsAny(v, "\r\n\x00") || strings.Trim(v, " \t") != v {
-				return fmt.Errorf("header %s: NATS does not carry line breaks, zero bytes or spaces at the ends of a value: %q", name, v)
+			if !utf8.ValidString(v) || strings.ContainsFunc(v, notInValue) || strings.Trim(v, " \t") != v {
+				return fmt.Errorf("header %q: NATS values are UTF-8 without line breaks, control characters, or spaces at the ends: %q", name, v)
 			}
 		}
 	}
@@ -146,6 +147,8 @@ func checkHeaders(h drivers.Header) error {
 }
 
 func notInName(r rune) bool { return r <= ' ' || r >= 0x7f || r == ':' }
+
+func notInValue(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }
 
 func hasFoldedPrefix(s, prefix string) bool {
 	return len(s) >= len(prefix) && strings.EqualFold(s[:len(prefix)], prefix)
