@@ -35,26 +35,10 @@ func BenchmarkMeter(b *testing.B) {
 	}
 	for _, g := range guests {
 		b.Run(g.name, func(b *testing.B) {
-			h := newHost(b, wazero.NewRuntimeConfig())
-			var best [3]time.Duration
-			var funcs [3]api.Function
-			for i, wasm := range [][]byte{
+			best := inTurns(b, g.export, g.args,
 				g.wasm,
 				meter(b, g.wasm, rewrite.Options{}),
-				meter(b, g.wasm, rewrite.Options{MaxDepth: 10000}),
-			} {
-				funcs[i] = h.start(b, wasm).ExportedFunction(g.export)
-				best[i] = time.Hour
-			}
-			for b.Loop() {
-				for i, f := range funcs {
-					begun := time.Now()
-					if _, err := f.Call(b.Context(), g.args...); err != nil {
-						b.Fatal(err)
-					}
-					best[i] = min(best[i], time.Since(begun))
-				}
-			}
+				meter(b, g.wasm, rewrite.Options{MaxDepth: 10000}))
 			b.ReportMetric(float64(best[0]), "plain-ns")
 			b.ReportMetric(float64(best[1])/float64(best[0]), "yield-ratio")
 			b.ReportMetric(float64(best[2])/float64(best[0]), "yield+depth-ratio")
@@ -62,20 +46,39 @@ func BenchmarkMeter(b *testing.B) {
 	}
 }
 
-// BenchmarkEvery shows what the yields themselves cost.
+// BenchmarkEvery shows what the yields themselves cost, against one in 100000 rounds.
 func BenchmarkEvery(b *testing.B) {
-	wasm := read(b, "speed.wasm")
-	for _, every := range []int32{100, 1000, 5000, 50_000} {
-		b.Run(strconv.Itoa(int(every)), func(b *testing.B) {
-			f := newHost(b, wazero.NewRuntimeConfig()).
-				start(b, meter(b, wasm, rewrite.Options{Every: every})).ExportedFunction("store")
-			for b.Loop() {
-				if _, err := f.Call(b.Context(), 100_000); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
+	everies := []int32{100_000, 100, 1000, 5000, 20_000}
+	var wasm [][]byte
+	for _, every := range everies {
+		wasm = append(wasm, meter(b, read(b, "speed.wasm"), rewrite.Options{Every: every}))
 	}
+	best := inTurns(b, "empty", []uint64{100_000}, wasm...)
+	for i, every := range everies {
+		b.ReportMetric(float64(best[i])/float64(best[0]), strconv.Itoa(int(every))+"-ratio")
+	}
+}
+
+// inTurns calls the export of each module in turn and returns the shortest time of each.
+func inTurns(b *testing.B, export string, args []uint64, wasm ...[]byte) []time.Duration {
+	b.Helper()
+	h := newHost(b, wazero.NewRuntimeConfig())
+	best := make([]time.Duration, len(wasm))
+	funcs := make([]api.Function, len(wasm))
+	for i, w := range wasm {
+		funcs[i] = h.start(b, w).ExportedFunction(export)
+		best[i] = time.Hour
+	}
+	for b.Loop() {
+		for i, f := range funcs {
+			begun := time.Now()
+			if _, err := f.Call(b.Context(), args...); err != nil {
+				b.Fatal(err)
+			}
+			best[i] = min(best[i], time.Since(begun))
+		}
+	}
+	return best
 }
 
 // BenchmarkRewrite is the time that Meter takes.

@@ -70,8 +70,8 @@ var (
 type Options struct {
 	// Every is the number of loop heads and function entries between two yields.
 	Every int32
-	// MaxDepth is the number of nested calls; 0: no limit. Small functions that do not
-	// lead back to a counted one are not counted.
+	// MaxDepth is the number of nested calls; 0: no limit. Functions that call no others,
+	// or only small ones that end there, are not counted.
 	MaxDepth int32
 }
 

@@ -20,6 +20,8 @@ import (
 	"github.com/guesthand/guesthand/host/engine/rewrite"
 )
 
+//go:generate sh -c "for f in testdata/*.wat; do wat2wasm --debug-names $DOLLAR{f} -o $DOLLAR{f%.wat}.wasm; done"
+
 var errDepth = errors.New("call depth")
 
 func read(t testing.TB, name string) []byte {
@@ -73,6 +75,9 @@ func goGuest(t testing.TB) []byte {
 	return core
 }
 
+// goOptions are those of all tests with the Go guest.
+var goOptions = rewrite.Options{Every: 100, MaxDepth: 10000}
+
 func meter(t testing.TB, wasm []byte, o rewrite.Options) []byte {
 	t.Helper()
 	out, err := rewrite.Meter(wasm, o)
@@ -88,9 +93,12 @@ type host struct {
 	yields int
 }
 
+// compiled spares the tests compiling the Go guest again: it takes a second each time.
+var compiled = wazero.NewCompilationCache()
+
 func newHost(t testing.TB, c wazero.RuntimeConfig) *host {
 	t.Helper()
-	h := &host{rt: wazero.NewRuntimeWithConfig(t.Context(), c)}
+	h := &host{rt: wazero.NewRuntimeWithConfig(t.Context(), c.WithCompilationCache(compiled))}
 	t.Cleanup(func() { h.rt.Close(context.WithoutCancel(t.Context())) })
 	wasi_snapshot_preview1.MustInstantiate(t.Context(), h.rt)
 	_, err := h.rt.NewHostModuleBuilder(rewrite.YieldModule).
@@ -206,7 +214,7 @@ func TestMeterKeepsResultsOfGo(t *testing.T) {
 	wasm := goGuest(t)
 	h := newHost(t, wazero.NewRuntimeConfig())
 	plain := h.start(t, wasm)
-	metered := h.start(t, meter(t, wasm, rewrite.Options{Every: 100, MaxDepth: 10000}))
+	metered := h.start(t, meter(t, wasm, goOptions))
 	compare(t, plain, metered, "json_work", nil)
 	for _, n := range []uint64{1, 200} {
 		compare(t, plain, metered, "sum", []uint64{n})

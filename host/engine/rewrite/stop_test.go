@@ -44,7 +44,7 @@ func TestYieldStops(t *testing.T) {
 
 func TestYieldStopsGo(t *testing.T) {
 	h := newHost(t, wazero.NewRuntimeConfig())
-	m := h.start(t, meter(t, goGuest(t), rewrite.Options{MaxDepth: 10000}))
+	m := h.start(t, meter(t, goGuest(t), goOptions))
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	if _, err := m.ExportedFunction("spin").Call(ctx); !errors.Is(err, context.DeadlineExceeded) {
@@ -74,7 +74,7 @@ func TestDepthStops(t *testing.T) {
 
 func TestDepthStopsGo(t *testing.T) {
 	h := newHost(t, wazero.NewRuntimeConfig())
-	m := h.start(t, meter(t, goGuest(t), rewrite.Options{MaxDepth: 10000}))
+	m := h.start(t, meter(t, goGuest(t), goOptions))
 	if _, err := m.ExportedFunction("deep").Call(t.Context()); !errors.Is(err, errDepth) {
 		t.Errorf("ended with %v", err)
 	}

@@ -13,7 +13,7 @@ import (
 func main() {}
 
 var document = func() []byte {
-	fields := make([]string, 500)
+	fields := make([]string, 40)
 	for i := range fields {
 		fields[i] = fmt.Sprintf(`"key%d":{"n":%d,"s":"value %d"}`, i, i, i*7)
 	}
