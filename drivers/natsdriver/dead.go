@@ -44,7 +44,7 @@ func (q *queue) bury(ctx context.Context, t *token, s *drivers.Settlement) error
 	if err != nil {
 		return err
 	}
-	if _, err := q.d.request(ctx, t.reply, ackBody); err != nil {
+	if err := q.finish(ctx, t, ackBody); err != nil {
 		return fmt.Errorf("acknowledge: %w", err)
 	}
 	q.acked.add([]*token{t}, 2*time.Duration(q.ackWait.Load()))

@@ -176,12 +176,13 @@ func (l *heldList) remove(t *token) {
 	t.prev, t.next = nil, nil
 }
 
-// takenOver marks earlier deliveries of the same message as lost.
-func (l *heldList) takenOver(seq uint64, stamp int64, by uint64) {
+// takenOver marks earlier deliveries of the same message as lost. Their numbers say nothing:
+// a server that was killed may count from one again.
+func (l *heldList) takenOver(by *token) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for t := l.first; t != nil; t = t.next {
-		if t.seq == seq && t.stamp == stamp && t.n < by {
+		if t.seq == by.seq && t.stamp == by.stamp && t != by {
 			t.lost.Store(true)
 		}
 	}

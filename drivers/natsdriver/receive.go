@@ -196,6 +196,7 @@ func (q *queue) deliverSlow(ctx context.Context, batch []arrival, items []item, 
 func (q *queue) lookAt(ctx context.Context, items []item, slow []int, views []view, empty bool) error {
 	return inParallel(len(slow), func(k int) error {
 		it := &items[slow[k]]
+		q.held.takenOver(&it.t)
 		if empty && it.first() && !q.acked.has(it.t.seq) {
 			if q.session != nil {
 				q.session.accounted(it.t.seq, 1)
@@ -204,7 +205,6 @@ func (q *queue) lookAt(ctx context.Context, items []item, slow []int, views []vi
 			views[k] = ready
 			return nil
 		}
-		q.held.takenOver(it.t.seq, it.t.stamp, it.t.n)
 		v, err := q.look(ctx, &it.t, it.rest)
 		if err == nil && v == resting {
 			err = q.rest(ctx, &it.t)

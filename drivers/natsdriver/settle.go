@@ -2,6 +2,7 @@ package natsdriver
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"sync"
@@ -195,7 +196,9 @@ func (q *queue) ackGroup(ctx context.Context, ts []*token) error {
 			return err
 		}
 	}
-	if _, err := q.d.request(ctx, ts[last].reply, ackBody); err != nil {
+	half, cancel := halfOf(ctx)
+	defer cancel()
+	if _, err := q.d.request(half, ts[last].reply, ackBody); err != nil {
 		return err
 	}
 	if nc.Stats().Reconnects != before {
@@ -204,11 +207,40 @@ func (q *queue) ackGroup(ctx context.Context, ts []*token) error {
 	return nil
 }
 
+// halfOf leaves time for a second way.
+func halfOf(ctx context.Context) (context.Context, context.CancelFunc) {
+	if deadline, ok := ctx.Deadline(); ok {
+		return context.WithTimeout(ctx, time.Until(deadline)/2)
+	}
+	return context.WithCancel(ctx)
+}
+
+// finish asks for a final verb and waits for the answer. The server gives none for a delivery
+// it forgot when it was killed: the message will be handed out again, as if for the first
+// time.
+func (q *queue) finish(ctx context.Context, t *token, body []byte) error {
+	half, cancel := halfOf(ctx)
+	defer cancel()
+	_, err := q.d.request(half, t.reply, body)
+	if err == nil || half.Err() == nil && !errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	stream, serr := q.d.js.Stream(ctx, q.n.stream)
+	if serr != nil {
+		return err
+	}
+	cons, cerr := stream.Consumer(ctx, q.n.consumer)
+	if cerr == nil && cons.CachedInfo().Delivered.Stream < t.seq {
+		return drivers.ErrLeaseLost
+	}
+	return err
+}
+
 func (q *queue) ackEach(ctx context.Context, ts []*token) map[*token]error {
 	var mu sync.Mutex
 	failed := map[*token]error{}
 	_ = inParallel(len(ts), func(i int) error {
-		if _, err := q.d.request(ctx, ts[i].reply, ackBody); err != nil {
+		if err := q.finish(ctx, ts[i], ackBody); err != nil {
 			mu.Lock()
 			failed[ts[i]] = fmt.Errorf("ack %s: %w", ts[i].d.ID, err)
 			mu.Unlock()
@@ -305,7 +337,7 @@ func (q *queue) reject(ctx context.Context, t *token, reason string) error {
 	if len(reason) > maxReason {
 		reason = reason[:maxReason]
 	}
-	if _, err := q.d.request(ctx, t.reply, append([]byte("+TERM "), reason...)); err != nil {
+	if err := q.finish(ctx, t, append([]byte("+TERM "), reason...)); err != nil {
 		return err
 	}
 	q.dropTallies(ctx, []*token{t})
