@@ -25,6 +25,7 @@ type Call struct {
 	stopped  atomic.Uint32
 	drainEnd atomic.Pointer[time.Time]
 
+	waited  atomic.Bool // Done was called, else what follows is unused
 	waiting sync.Mutex
 	done    chan struct{} // made by Done, closed by Stop and by the deadline
 	timer   *time.Timer   // closes done at the deadline
@@ -70,10 +71,15 @@ var stopCauses = [...]abi.Cause{"", abi.Interrupted, abi.LeaseLost, abi.Cancelle
 func (c *Call) Reset(in Input) {
 	c.Input = in
 	c.stopped.Store(0)
-	c.drainEnd.Store(nil)
-	c.waiting.Lock()
-	c.done, c.timer, c.closed = nil, nil, false
-	c.waiting.Unlock()
+	if c.drainEnd.Load() != nil {
+		c.drainEnd.Store(nil)
+	}
+	if c.waited.Load() {
+		c.waited.Store(false)
+		c.waiting.Lock()
+		c.done, c.timer, c.closed = nil, nil, false
+		c.waiting.Unlock()
+	}
 	line, tail := c.run.stderr.line[:0], c.run.stderr.tail[:0]
 	c.run = run{stderr: lineWriter{line: line, tail: tail}}
 }
@@ -117,12 +123,14 @@ func (c *Call) begin(m *Module, now time.Time) {
 // before.
 func (c *Call) finish() abi.Cause {
 	index := c.stopped.Swap(over)
-	c.waiting.Lock()
-	if c.timer != nil {
-		c.timer.Stop()
-		c.timer = nil
+	if c.waited.Load() {
+		c.waiting.Lock()
+		if c.timer != nil {
+			c.timer.Stop()
+			c.timer = nil
+		}
+		c.waiting.Unlock()
 	}
-	c.waiting.Unlock()
 	if index < uint32(len(stopCauses)) {
 		return stopCauses[index]
 	}
@@ -148,7 +156,7 @@ func (c *Call) check() {
 	if cause := c.stopCause(); cause != "" {
 		c.abort(cause, stopText(cause))
 	}
-	if !time.Now().Before(c.run.deadline) {
+	if time.Until(c.run.deadline) <= 0 {
 		c.abort(abi.Timeout, c.run.m.timeoutText())
 	}
 }
@@ -219,6 +227,7 @@ func (c *Call) Done() <-chan struct{} {
 	c.waiting.Lock()
 	defer c.waiting.Unlock()
 	if c.done == nil {
+		c.waited.Store(true)
 		c.done = make(chan struct{})
 		c.closed = false
 		if c.stopCause() != "" {

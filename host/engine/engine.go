@@ -31,6 +31,8 @@ type Engine struct {
 	logger *slog.Logger
 	cache  *codeCache
 
+	meter func(core []byte, depth int) ([]byte, error)
+
 	// compiling is held while wazero compiles or drops code: it compiles one module with
 	// every core, and its counting of shared code does not like both at once.
 	compiling sync.Mutex
@@ -57,6 +59,7 @@ func New(o Options) (*Engine, error) {
 	e := &Engine{
 		logger:  logger,
 		cache:   cache,
+		meter:   meter,
 		codes:   map[codeKey]*code{},
 		modules: map[*Module]struct{}{},
 	}
@@ -208,7 +211,7 @@ func (e *Engine) release(c *code) {
 func (e *Engine) build(c *code, core []byte, imported int) {
 	e.compiling.Lock()
 	defer e.compiling.Unlock()
-	metered, err := meter(core, c.key.depth)
+	metered, err := e.meter(core, c.key.depth)
 	switch {
 	case err == nil:
 		c.machine = e.metered
@@ -283,7 +286,7 @@ func (e *Engine) Inspect(wasm []byte) (ModuleInfo, error) {
 	if err != nil {
 		return l.info, err
 	}
-	_, err = meter(l.core, cfg.CallDepth)
+	_, err = e.meter(l.core, cfg.CallDepth)
 	switch {
 	case err == nil:
 		l.info.Metered = true

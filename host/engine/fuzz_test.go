@@ -26,7 +26,6 @@ func FuzzLoad(f *testing.F) {
 			f.Add(b, []byte("l"))
 		}
 	}
-	f.Add(longForm(), []byte("l"))
 	e := newEngine(f, engine.Options{})
 	f.Fuzz(func(t *testing.T, wasm, payload []byte) {
 		m, err := e.Load(t.Context(), wasm, engine.Config{Memory: 4 << 20, Timeout: 20 * time.Millisecond, Log: 1000})

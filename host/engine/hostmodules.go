@@ -94,14 +94,19 @@ func (c *Call) slice(mod api.Module, what string, ptr, n uint64) []byte {
 	if !ok {
 		c.abort(abi.Trap, "trap: out of bounds memory access in "+what)
 	}
-	if len(b) > costly {
-		c.check()
-	}
 	return b
 }
 
 // costly is how many bytes a host function may touch without looking at the clock.
 const costly = 16 << 10
+
+// charge looks at the clock after a host function that touched that many bytes: thousands
+// of calls may come before the guest yields.
+func (c *Call) charge(bytes int) {
+	if bytes > costly {
+		c.check()
+	}
+}
 
 // result leaves an i32 on the stack.
 func result(stack []uint64, v int32) { stack[0] = uint64(uint32(v)) }

@@ -19,6 +19,7 @@ import (
 type instance struct {
 	m      *Module
 	mod    api.Module
+	guest  api.Memory // mod's
 	memory *linearMemory
 	// entry is handle or _start. It is kept because looking an export up makes a new call
 	// stack of 12 KiB.
@@ -41,7 +42,9 @@ func (m *Module) start(c *Call) (*instance, abi.End) {
 		return nil, abi.End{Cause: cause, Text: stopText(cause)}
 	}
 	if err := m.instantiate(c, inst); err != nil {
-		end := c.failed(inst, err, c.finish())
+		stopped := c.finish()
+		c.flushLines()
+		end := c.failed(inst, err, stopped)
 		if end.Cause == abi.Trap || end.Cause == abi.Load {
 			end = abi.End{Cause: abi.Load, Text: "an instance cannot start: " + end.Text}
 		}
@@ -66,6 +69,7 @@ func (m *Module) instantiate(c *Call, inst *instance) (err error) {
 		inst.mod = nil
 		return err
 	}
+	inst.guest = inst.mod.Memory()
 	entry := startExport
 	if m.dialect == Native {
 		entry = abi.HandleExport
@@ -101,19 +105,18 @@ func (m *Module) moduleConfig(c *Call) wazero.ModuleConfig {
 	return config
 }
 
-// reusable tells whether an instance may serve another message: not one that has served
+// reusable tells whether an instance with that much memory may serve another message: not one that has served
 // Config.Recycle of them, nor one whose memory has become four times what it was after the
 // start and over half of the limit.
-func (i *instance) reusable() bool {
-	size := i.size()
+func (i *instance) reusable(size uint64) bool {
 	return i.runs < i.m.cfg.Recycle && !(size > 4*i.startSize && size > i.m.cfg.Memory/2)
 }
 
 func (i *instance) size() uint64 {
-	if i.mod == nil || i.mod.Memory() == nil {
+	if i.guest == nil {
 		return 0
 	}
-	return uint64(i.mod.Memory().Size())
+	return uint64(i.guest.Size())
 }
 
 // close releases the instance. No call may run on it.
@@ -122,7 +125,7 @@ func (i *instance) close() {
 		if err := i.mod.Close(context.Background()); err != nil {
 			i.m.engine.logger.Warn("an instance could not be closed", "job", i.m.cfg.Job, "err", err)
 		}
-		i.mod, i.entry = nil, nil
+		i.mod, i.guest, i.entry = nil, nil, nil
 	}
 	i.memory.Free()
 }

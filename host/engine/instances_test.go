@@ -1,7 +1,6 @@
 package engine_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"runtime"
@@ -267,49 +266,31 @@ func TestCloseWithRunsInFlight(t *testing.T) {
 	}
 }
 
-// longForm is a module that writes an instruction in a way the rewriter does not follow:
-// handle reads the first byte of the payload and loops for ever where it is l.
-func longForm() []byte {
-	section := func(id byte, body ...byte) []byte { return append([]byte{id, byte(len(body))}, body...) }
-	code := []byte{
-		0x00,                                              // no locals
-		0x41, 0, 0x41, 0, 0x41, 0, 0xfc, 0x8b, 0x00, 0x00, // memory.fill of nothing, as fc 8b 00
-		0x41, 0, 0x41, 1, 0x41, 0, 0x10, 0, 0x1a, // payload_read(0, 1, 0)
-		0x41, 0, 0x2d, 0, 0, 0x41, 'l' | 0x80, 0, 0x46, 0x04, 0x40, // if the byte is l
-		0x03, 0x40, 0x0c, 0, 0x0b, 0x0b, 0x42, 0, 0x0b, // loop; else 0
-	}
-	return bytes.Join([][]byte{
-		[]byte("\x00asm\x01\x00\x00\x00"),
-		section(1, 2, 0x60, 0, 1, 0x7e, 0x60, 3, 0x7f, 0x7f, 0x7f, 1, 0x7f),
-		section(2, append([]byte("\x01\x0cguesthand_v1\x0cpayload_read"), 0, 1)...),
-		section(3, 1, 0),
-		section(5, 1, 0, 1),
-		section(7, append([]byte("\x02\x06memory\x02\x00\x06handle"), 0, 1)...),
-		section(10, append([]byte{1, byte(len(code))}, code...)...),
-	}, nil)
-}
-
 // A module that cannot be metered runs all the same, and is stopped by wazero.
 func TestNotMetered(t *testing.T) {
 	e := newEngine(t, engine.Options{})
+	engine.NotUnderstood(e)
 	for _, mode := range []engine.Instances{engine.Fresh, engine.Reuse} {
-		m := load(t, e, longForm(), engine.Config{Timeout: 100 * time.Millisecond, Instances: mode})
+		m := load(t, e, wat(t, "hazard"), engine.Config{Timeout: 200 * time.Millisecond, Instances: mode})
 		if info := m.Info(); info.Metered || info.Note == "" {
 			t.Fatalf("%+v", info)
 		}
-		if r := run(m, ""); r.End.Word() != "success" {
-			t.Errorf("%+v", r.End)
+		tests := []struct {
+			payload string
+			cause   abi.Cause
+		}{
+			{"", abi.Returned}, {"l", abi.Timeout}, {"", abi.Returned}, {"u", abi.Trap}, {"s", abi.Timeout},
+			{"S", abi.Timeout}, {exitWith(0xefffffff), abi.Exit}, {"t", abi.Timeout}, {"", abi.Returned},
 		}
-		if r := run(m, "l"); r.End.Cause != abi.Timeout || r.Duration > late {
-			t.Errorf("%+v after %s", r.End, r.Duration)
+		for _, tt := range tests {
+			if r := run(m, tt.payload); r.End.Cause != tt.cause || r.Duration > late {
+				t.Errorf("%q: %+v after %s", tt.payload, r.End, r.Duration)
+			}
 		}
 		c := engine.Call{Input: engine.Input{Payload: []byte("l")}}
 		time.AfterFunc(10*time.Millisecond, func() { c.Stop(abi.Interrupted) })
 		if r := m.Run(&c); r.End.Cause != abi.Interrupted {
 			t.Errorf("%+v after %s", r.End, r.Duration)
-		}
-		if r := run(m, ""); r.End.Word() != "success" {
-			t.Errorf("%+v", r.End)
 		}
 	}
 }

@@ -58,12 +58,15 @@ func payloadRead(c *Call, mod api.Module, stack []uint64) {
 	}
 	dst := c.slice(mod, "payload_read", stack[0], stack[1])
 	rest := c.Payload[min(uint64(len(c.Payload)), uint64(uint32(stack[2]))):]
-	result(stack, int32(copy(dst, rest)))
+	n := copy(dst, rest)
+	c.charge(n)
+	result(stack, int32(n))
 }
 
 func attributeRead(c *Call, mod api.Module, stack []uint64) {
 	name := c.slice(mod, "attribute_read", stack[0], stack[1])
 	dst := c.slice(mod, "attribute_read", stack[2], stack[3])
+	c.charge(len(name) + len(dst))
 	c.readAttribute(stack, name, dst)
 }
 
@@ -193,6 +196,7 @@ func resultWrite(c *Call, mod api.Module, stack []uint64) {
 		result(stack, abi.ErrTooLarge)
 		return
 	}
+	c.charge(len(b))
 	c.run.output = append(c.run.output, b...)
 	result(stack, 0)
 }
@@ -201,6 +205,7 @@ func errorWrite(c *Call, mod api.Module, stack []uint64) {
 	if refusedWhileStarting(c, stack) {
 		return
 	}
+	c.charge(c.run.m.cfg.ErrorText)
 	c.run.errorText = cutText(c.slice(mod, "error_write", stack[0], stack[1]), c.run.m.cfg.ErrorText)
 	result(stack, 0)
 }
@@ -220,7 +225,9 @@ func cutText(b []byte, limit int) string {
 }
 
 func logWrite(c *Call, mod api.Module, stack []uint64) {
-	c.log(slogLevel(int32(stack[0])), c.slice(mod, "log_write", stack[1], stack[2]))
+	text := c.slice(mod, "log_write", stack[1], stack[2])
+	c.charge(min(len(text), c.run.logLeft))
+	c.log(slogLevel(int32(stack[0])), text)
 }
 
 func remaining(c *Call, _ api.Module, stack []uint64) {

@@ -38,17 +38,17 @@ func (m *Module) Run(c *Call) (r Result) {
 		}
 	}
 	if inst != nil {
-		r.End = m.call(c, inst)
-		keep = r.End.Cause == abi.Returned && inst.reusable()
+		m.call(c, inst, &r.End)
 		r.Memory = inst.size()
+		keep = r.End.Cause == abi.Returned && inst.reusable(r.Memory)
 	}
 	r.Output, r.State, r.StateWritten, r.LogDropped = c.run.output, c.run.state, c.run.stateSet, c.run.logDropped
 	r.Started, r.Duration = now, time.Since(now)
 	return r
 }
 
-// call runs the message on a started instance.
-func (m *Module) call(c *Call, inst *instance) abi.End {
+// call runs the message on a started instance and sets how it ended.
+func (m *Module) call(c *Call, inst *instance, end *abi.End) {
 	c.run.starting = false
 	inst.memory.refused = false
 	inst.runs++
@@ -59,25 +59,25 @@ func (m *Module) call(c *Call, inst *instance) abi.End {
 		err = inst.entry.CallWithStack(c, inst.stack[:])
 	}
 	stopped := c.finish()
+	c.flushLines()
+	switch {
+	case err != nil || c.run.ended:
+		*end = c.failed(inst, err, stopped)
+	case inst.stack[0] == 0 || m.dialect == Command: // the common case
+		end.Cause, end.Outcome.Kind = abi.Returned, abi.Success
+	default:
+		*end = c.outcome(abi.DecodeNative(int64(inst.stack[0])))
+	}
+}
+
+// flushLines logs what the guest wrote last without ending the line.
+func (c *Call) flushLines() {
 	if len(c.run.stderr.line) > 0 {
 		c.run.stderr.flush(c, "stderr")
 	}
 	if len(c.run.stdout.line) > 0 {
 		c.run.stdout.flush(c, "stdout")
 	}
-	if err == nil && !c.run.ended {
-		return c.returned(inst)
-	}
-	return c.failed(inst, err, stopped)
-}
-
-// returned is the end of a run whose entry came back in time.
-func (c *Call) returned(inst *instance) abi.End {
-	o := abi.Outcome{Kind: abi.Success}
-	if c.run.m.dialect == Native {
-		o = abi.DecodeNative(int64(inst.stack[0]))
-	}
-	return c.outcome(o)
 }
 
 // outcome is the end of a run that returned a code, with the guest's text.
