@@ -24,7 +24,7 @@ run: build plugins ## build, start the host on its embedded broker with ./config
 	@.make/run
 
 build: ## build bin/guesthand
-	go build -trimpath -ldflags '-X main.version=$(VERSION)' -o bin/guesthand ./cmd/guesthand
+	go build -ldflags '-X main.version=$(VERSION)' -o bin/guesthand ./cmd/guesthand
 
 plugins: ## build the sample handlers into plugins/
 	@.make/plugins

@@ -176,6 +176,9 @@ func (q *queue) room() int {
 func (q *queue) accept(ds []*drivers.Delivery) {
 	q.received.Add(int64(len(ds)))
 	hs := q.leases.add(ds)
+	for i := range hs {
+		q.noteStalls(&hs[i])
+	}
 	var back []*held
 	q.mu.Lock()
 	slots := q.idle - len(q.backlog)
@@ -202,9 +205,6 @@ func (q *queue) accept(ds []*drivers.Delivery) {
 	q.mu.Unlock()
 	for range n {
 		q.work.Signal()
-	}
-	for i := range hs {
-		q.noteStalls(&hs[i])
 	}
 	for _, h := range back {
 		if stopped {

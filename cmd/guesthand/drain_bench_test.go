@@ -42,10 +42,10 @@ func BenchmarkDrain(b *testing.B) {
 	b.Run("embedded/plain-groups", func(b *testing.B) { drainPlain(b, payload, inProcess(b), ackGroups) })
 	b.Run("embedded/plain-each", func(b *testing.B) { drainPlain(b, payload, inProcess(b), ackEach) })
 	b.Run("nats/host", func(b *testing.B) {
-		drainHost(b, payload, fmt.Sprintf("driver = \"nats\"\nurl = %q\n", natstest.Start(b).URL()))
+		drainHost(b, payload, fmt.Sprintf("driver = \"nats\"\nurl = %q\n", natstest.Start(b).URL))
 	})
-	b.Run("nats/plain-groups", func(b *testing.B) { drainPlain(b, payload, connect(b, natstest.Start(b).URL()), ackGroups) })
-	b.Run("nats/plain-each", func(b *testing.B) { drainPlain(b, payload, connect(b, natstest.Start(b).URL()), ackEach) })
+	b.Run("nats/plain-groups", func(b *testing.B) { drainPlain(b, payload, connect(b, natstest.Start(b).URL), ackGroups) })
+	b.Run("nats/plain-each", func(b *testing.B) { drainPlain(b, payload, connect(b, natstest.Start(b).URL), ackEach) })
 }
 
 func drainHost(b *testing.B, payload []byte, broker string) {

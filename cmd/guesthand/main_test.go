@@ -161,7 +161,7 @@ func (s *site) start() *process {
 	s.t.Cleanup(func() {
 		p.kill()
 		if s.t.Failed() {
-			s.t.Logf("the host's log:\n%s", p.log())
+			s.t.Logf("the end of the host's log:\n%s", p.tail())
 		}
 	})
 	p.waitFor(`"msg":"ready"`)
@@ -184,10 +184,11 @@ func (p *process) read(talk io.Reader) {
 	close(p.done)
 }
 
-func (p *process) log() string {
+// tail is the last of the log, for a person to read.
+func (p *process) tail() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return strings.Join(p.lines, "\n")
+	return strings.Join(p.lines[max(0, len(p.lines)-20):], "\n")
 }
 
 // count is how many log lines hold the text.
@@ -205,22 +206,17 @@ func (p *process) count(text string) (n int) {
 // waitFor waits until a log line holds the text.
 func (p *process) waitFor(text string) {
 	p.t.Helper()
-	p.waitForCount(text, 1)
-}
-
-func (p *process) waitForCount(text string, n int) {
-	p.t.Helper()
 	timeout := time.After(patience)
-	for p.count(text) < n {
+	for p.count(text) == 0 {
 		select {
 		case <-p.seen:
 		case <-time.After(20 * time.Millisecond):
 		case <-p.done:
-			if p.count(text) < n {
-				p.t.Fatalf("the host ended before it logged %s:\n%s", text, p.log())
+			if p.count(text) == 0 {
+				p.t.Fatalf("the host ended before it logged %s:\n%s", text, p.tail())
 			}
 		case <-timeout:
-			p.t.Fatalf("not logged within %s: %s\n%s", patience, text, p.log())
+			p.t.Fatalf("not logged within %s: %s\n%s", patience, text, p.tail())
 		}
 	}
 }
@@ -246,7 +242,7 @@ func (p *process) wait() int {
 	case <-p.done:
 		return p.cmd.ProcessState.ExitCode()
 	case <-time.After(patience):
-		p.t.Fatalf("the host did not stop within %s\n%s", patience, p.log())
+		p.t.Fatalf("the host did not stop within %s\n%s", patience, p.tail())
 		return -1
 	}
 }
@@ -256,7 +252,7 @@ func (p *process) stop() {
 	p.t.Helper()
 	p.signal(syscall.SIGTERM)
 	if status := p.wait(); status != 0 {
-		p.t.Fatalf("status %d after a drain\n%s", status, p.log())
+		p.t.Fatalf("status %d after a drain\n%s", status, p.tail())
 	}
 }
 
