@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -16,10 +17,24 @@ import (
 	"github.com/guesthand/guesthand/plugins/examples/examplestest"
 )
 
+// cache keeps a module that two tests load from being compiled twice.
+var cache string
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "guesthand-examples-")
+	if err != nil {
+		panic(err)
+	}
+	cache = dir
+	code := m.Run()
+	os.RemoveAll(dir)
+	os.Exit(code)
+}
+
 // load makes a sample handler ready to run.
 func load(t *testing.T, job string, c engine.Config) *engine.Module {
 	t.Helper()
-	e, err := engine.New(engine.Options{Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	e, err := engine.New(engine.Options{CacheDir: cache, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
 	if err != nil {
 		t.Fatal(err)
 	}
