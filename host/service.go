@@ -90,8 +90,11 @@ func (o *Operations) Handlers(context.Context) ([]plugindir.Status, error) { ret
 
 // Runs implements admin.Service.
 func (o *Operations) Runs(ctx context.Context, f ledger.Filter) ([]ledger.Row, error) {
-	if o.ledger == nil {
+	switch {
+	case o.config().Ledger.Driver == "none":
 		return nil, errors.New(`no ledger is kept: [ledger] driver is "none"`)
+	case o.ledger == nil: // nothing was run yet
+		return nil, nil
 	}
 	if o.flush {
 		if err := o.ledger.Flush(ctx); err != nil {
