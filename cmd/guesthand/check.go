@@ -119,6 +119,9 @@ func checkPlugins(ctx context.Context, c *config.Config, log *slog.Logger) (map[
 			p.Release()
 		}
 	}
+	for _, note := range d.Notes() {
+		fs = append(fs, finding{"plugin", c.Plugins, "warning", note})
+	}
 	for job := range c.Handlers {
 		if _, ok := jobs[job]; !ok {
 			fs = append(fs, finding{"plugin", job, "warning", fmt.Sprintf("[handlers.%s] is configured, but there is no %s.wasm in %s", job, job, c.Plugins)})
