@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -17,7 +18,8 @@ import (
 const (
 	hostUser     = "host"
 	producerUser = "producer"
-	startWait    = 30 * time.Second
+	startWait    = 2 * time.Minute // a large store takes its time
+	startPoll    = 20 * time.Millisecond
 )
 
 // accounts keeps producers apart from the store: their account has no JetStream, and the
@@ -108,38 +110,39 @@ func startServer(ctx context.Context, o Options, secret string) (*server.Server,
 	if err != nil {
 		return nil, err
 	}
-	log := &serverLog{log: o.Logger.With(slog.String("broker", "embedded")), fatal: make(chan struct{})}
+	log := &serverLog{log: o.Logger.With(slog.String("broker", "embedded"))}
 	s.SetLoggerV2(log, false, false, false)
-	ready := make(chan bool, 1)
+	started := make(chan struct{})
 	go func() {
+		defer close(started)
 		s.Start()
-		ready <- s.ReadyForConnections(startWait)
 	}()
-	select {
-	case ok := <-ready:
-		if ok && s.JetStreamEnabled() {
-			return s, nil
-		}
+	ready := false
+	for end := time.Now().Add(startWait); !ready && !log.failed() && ctx.Err() == nil && time.Now().Before(end); {
+		ready = s.ReadyForConnections(startPoll)
+	}
+	if ready && s.JetStreamEnabled() {
+		return s, nil
+	}
+	if err = ctx.Err(); err == nil || log.failed() {
 		err = log.reason()
-	case <-log.fatal:
-		err = log.reason()
-	case <-ctx.Done():
-		err = ctx.Err()
 	}
 	s.Shutdown()
 	s.WaitForShutdown()
+	<-started
 	return nil, fmt.Errorf("start on the store %s: %w", o.Dir, err)
 }
 
 // serverLog passes the server's log on, and keeps why it could not start.
 type serverLog struct {
 	log   *slog.Logger
-	once  sync.Once
-	fatal chan struct{}
+	fatal atomic.Bool
 
 	mu   sync.Mutex
 	last string
 }
+
+func (l *serverLog) failed() bool { return l.fatal.Load() }
 
 func (l *serverLog) reason() error {
 	l.mu.Lock()
@@ -170,7 +173,7 @@ func (l *serverLog) Errorf(format string, v ...any) { l.log.Error(l.keep(format,
 // Fatalf implements server.Logger. The server returns after it.
 func (l *serverLog) Fatalf(format string, v ...any) {
 	l.keep(format, v)
-	l.once.Do(func() { close(l.fatal) })
+	l.fatal.Store(true)
 }
 
 // Debugf implements server.Logger.
