@@ -55,7 +55,7 @@ func TestYieldStopsGo(t *testing.T) {
 func TestDepthStops(t *testing.T) {
 	hostile := meter(t, read(t, "hostile.wasm"), rewrite.Options{MaxDepth: 10000})
 	h := newHost(t, wazero.NewRuntimeConfig())
-	for _, export := range []string{"deep", "deep_mutual"} {
+	for _, export := range []string{"deep", "deep_mutual", "deep_indirect"} {
 		m := h.start(t, hostile)
 		before := allocated()
 		begun := time.Now()
@@ -104,15 +104,25 @@ func TestDepthIsExact(t *testing.T) {
 }
 
 func TestEvery(t *testing.T) {
-	for _, every := range []int32{1, 100, 5000} {
-		h := newHost(t, wazero.NewRuntimeConfig())
-		m := h.start(t, meter(t, read(t, "control.wasm"), rewrite.Options{Every: every}))
-		const rounds = 65535
-		if _, err := m.ExportedFunction("sum").Call(t.Context(), rounds); err != nil {
-			t.Fatal(err)
-		}
-		if want := rounds / int(every); h.yields < want/2 || h.yields > want+2 {
-			t.Errorf("every %d: %d yields in %d rounds", every, h.yields, rounds)
+	tests := []struct {
+		export  string
+		arg     uint64
+		charges int
+	}{
+		{"sum", 65535, 65537},
+		// Entry, outer and inner loop, and entry and loop of the callee.
+		{"cube", 0, 1 + 100 + 100*100*(1+1+100)},
+	}
+	for _, test := range tests {
+		for _, every := range []int32{1, 2, 100, 5000} {
+			h := newHost(t, wazero.NewRuntimeConfig())
+			m := h.start(t, meter(t, read(t, "control.wasm"), rewrite.Options{Every: every}))
+			if _, err := m.ExportedFunction(test.export).Call(t.Context(), test.arg); err != nil {
+				t.Fatal(err)
+			}
+			if want := test.charges / int(every); h.yields != want {
+				t.Errorf("%s every %d: %d yields, want %d", test.export, every, h.yields, want)
+			}
 		}
 	}
 }

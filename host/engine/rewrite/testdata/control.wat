@@ -51,6 +51,21 @@
       local.get 1 i32.const 1000 i32.lt_u br_if $top
     end
     local.get 1)
+  ;; Two loops of 100 rounds around a call of a loop of 100 rounds.
+  (func (export "cube") (param i32) (result i32) (local i32 i32)
+    i32.const 100 local.set 1
+    loop
+      i32.const 100 local.set 2
+      loop
+        i32.const 100 call $down local.get 0 i32.add local.set 0
+        local.get 2 i32.const 1 i32.sub local.tee 2 br_if 0
+      end
+      local.get 1 i32.const 1 i32.sub local.tee 1 br_if 0
+    end
+    local.get 0)
+  (func $down (param i32) (result i32)
+    loop local.get 0 i32.const 1 i32.sub local.tee 0 br_if 0 end
+    local.get 0)
   (func $swap (param i32 i64) (result i64 i32) local.get 1 local.get 0)
   (func (export "params") (param i32 i64) (result i64 i32) (local i32)
     i32.const 50 local.set 2

@@ -27,6 +27,11 @@
   (func $deep_a (param i32) local.get 0 i32.const 0 i32.store8 local.get 0 call $deep_b local.get 0 drop)
   (func $deep_b (param i32) local.get 0 call $deep_a)
   (func (export "deep_mutual") i32.const 0 call $deep_a)
+  (table $self 1 funcref)
+  (elem (table $self) (i32.const 0) func $deep_i)
+  (func $deep_i (param i32) (result i32)
+    local.get 0 i32.const 0 call_indirect $self (param i32) (result i32) i32.const 1 i32.add)
+  (func (export "deep_indirect") (result i32) i32.const 0 call $deep_i)
   (memory 1)
   (func $limited (export "limited") (param i32) (result i32)
     local.get 0 i32.eqz if i32.const 0 return end
