@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"slices"
 	"testing"
 
 	"github.com/guesthand/guesthand/host/engine/rewrite"
@@ -50,8 +51,8 @@ func sameVerdict(t *testing.T, wasm []byte) {
 	}
 }
 
-// TestOpcodes gives every opcode every number of zero bytes as immediates, and a loop
-// after them: taking one byte too many or too few shows as a different verdict, or as a
+// TestOpcodes gives every opcode every number of bytes 0 or 3 as immediates, and a loop
+// after them, whose opcode is 3 too: taking one byte too many or too few shows as a different verdict, or as a
 // refusal of what wazero knows.
 func TestOpcodes(t *testing.T) {
 	var opcodes [][]byte
@@ -66,23 +67,15 @@ func TestOpcodes(t *testing.T) {
 	}
 	accepted := 0
 	for _, op := range opcodes {
-		for zeros := range 19 {
-			wasm := frame(append(append(append([]byte{0}, op...), make([]byte, zeros)...),
-				0x03, 0x40, 0x0b, 0x00, 0x0b))
-			before := compiles(t.Context(), wasm)
-			out, err := rewrite.Meter(wasm, rewrite.Options{})
-			switch {
-			case err == nil:
-				if after := compiles(t.Context(), out); (before == nil) != (after == nil) {
-					t.Errorf("%x and %d zeros: before: %v; after: %v", op, zeros, before, after)
-				}
-			case before == nil:
-				t.Errorf("%x and %d zeros: wazero knows it: %v", op, zeros, err)
-			}
-			if before == nil {
-				accepted++
-				if n := bytes.Count(out, []byte{0x03, 0x40}); n != bytes.Count(wasm, []byte{0x03, 0x40}) {
-					t.Errorf("%x and %d zeros: %d loops", op, zeros, n)
+		for n := range 19 {
+			for _, fill := range [][]byte{
+				bytes.Repeat([]byte{0}, n),
+				bytes.Repeat([]byte{3}, n),
+				append([]byte{0}, bytes.Repeat([]byte{3}, n)...), // an alignment fit for all
+			} {
+				instrs := slices.Concat([]byte{0}, op, fill, []byte{0x03, 0x40, 0x0b, 0x00, 0x0b})
+				if opcode(t, frame(instrs)) {
+					accepted++
 				}
 			}
 		}
@@ -90,6 +83,27 @@ func TestOpcodes(t *testing.T) {
 	if accepted < 5000 {
 		t.Errorf("wazero accepted only %d bodies", accepted)
 	}
+}
+
+// opcode says whether wazero accepts the module, and fails unless Meter agrees and finds
+// the loop.
+func opcode(t *testing.T, wasm []byte) bool {
+	t.Helper()
+	before := compiles(t.Context(), wasm)
+	out, err := rewrite.Meter(wasm, rewrite.Options{})
+	switch {
+	case err != nil && before == nil:
+		t.Errorf("%x: wazero knows it: %v", wasm, err)
+	case err == nil:
+		if after := compiles(t.Context(), out); (before == nil) != (after == nil) {
+			t.Errorf("%x: before: %v; after: %v", wasm, before, after)
+		}
+	}
+	loop := []byte{0x03, 0x40}
+	if err == nil && before == nil && bytes.Count(out, loop) != bytes.Count(wasm, loop) {
+		t.Errorf("%x: loops went missing", wasm)
+	}
+	return before == nil
 }
 
 // FuzzBody is FuzzMeter on one function's instructions.
