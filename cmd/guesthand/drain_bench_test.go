@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/guesthand/guesthand/abi"
 	"github.com/guesthand/guesthand/drivers"
 	"github.com/guesthand/guesthand/drivers/natsdriver/natstest"
 	"github.com/guesthand/guesthand/host"
@@ -130,8 +131,10 @@ func drainPlain(b *testing.B, payload []byte, nc *nats.Conn, ack func(*nats.Conn
 	if err != nil {
 		b.Fatal(err)
 	}
-	for range b.N {
-		if _, err := js.PublishAsync("bench", payload); err != nil {
+	for i := range b.N {
+		m := &nats.Msg{Subject: "bench", Data: payload, Header: nats.Header{ // the messages the host gets
+			abi.HeaderID: {fmt.Sprintf("01a22e9b-7f10-7000-8000-%012d", i)}, abi.HeaderJob: {"noop"}}}
+		if _, err := js.PublishMsgAsync(m); err != nil {
 			b.Fatal(err)
 		}
 	}
