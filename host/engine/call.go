@@ -60,6 +60,17 @@ type run struct {
 	scratch [64]byte // attributes that are numbers
 }
 
+// reset keeps the buffers that are not handed out. Only a run that wrote to a stream has
+// left something in them.
+func (r *run) reset() {
+	stdout, stderr := r.stdout, r.stderr
+	*r = run{}
+	if stdout.line != nil || stderr.tail != nil {
+		r.stdout.line, r.stdout.tail = stdout.line[:0], stdout.tail[:0]
+		r.stderr.line, r.stderr.tail = stderr.line[:0], stderr.tail[:0]
+	}
+}
+
 // over in Call.stopped: the run has ended.
 const over = 1 << 16
 
@@ -80,8 +91,7 @@ func (c *Call) Reset(in Input) {
 		c.done, c.timer, c.closed = nil, nil, false
 		c.waiting.Unlock()
 	}
-	line, tail := c.run.stderr.line[:0], c.run.stderr.tail[:0]
-	c.run = run{stderr: lineWriter{line: line, tail: tail}}
+	c.run.reset()
 }
 
 // Stop ends the run with abi.Interrupted, abi.LeaseLost or abi.Cancelled, or keeps it from

@@ -37,12 +37,13 @@ type Engine struct {
 	// every core, and its counting of shared code does not like both at once.
 	compiling sync.Mutex
 
-	mu      sync.Mutex
-	closed  bool
-	metered *machine // for modules with injected counters
-	checked *machine // close-on-context-done, for those that were not understood
-	codes   map[codeKey]*code
-	modules map[*Module]struct{}
+	mu       sync.Mutex
+	closed   bool
+	released bool     // the runtimes too
+	metered  *machine // for modules with injected counters
+	checked  *machine // close-on-context-done, for those that were not understood
+	codes    map[codeKey]*code
+	modules  map[*Module]struct{}
 }
 
 // New makes an engine. A cache directory that cannot be used is logged and done without.
@@ -90,8 +91,14 @@ func (e *Engine) Close(ctx context.Context) error {
 			return fmt.Errorf("close engine: runs still in flight: %w", ctx.Err())
 		}
 	}
-	e.compiling.Lock()
+	e.compiling.Lock() // a Load that began before may still be at it
 	defer e.compiling.Unlock()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.released {
+		return nil
+	}
+	e.released = true
 	return errors.Join(e.metered.close(), e.checked.close(), e.cache.close())
 }
 
@@ -211,6 +218,10 @@ func (e *Engine) release(c *code) {
 func (e *Engine) build(c *code, core []byte, imported int) {
 	e.compiling.Lock()
 	defer e.compiling.Unlock()
+	if e.isClosed() {
+		c.err = ErrClosed
+		return
+	}
 	metered, err := e.meter(core, c.key.depth)
 	switch {
 	case err == nil:
@@ -239,6 +250,12 @@ func (e *Engine) build(c *code, core []byte, imported int) {
 // one that is not understood runs under wazero's own check.
 func meter(core []byte, depth int) ([]byte, error) {
 	return rewrite.Meter(core, rewrite.Options{Every: yieldEvery, MaxDepth: int32(min(depth, math.MaxInt32))})
+}
+
+func (e *Engine) isClosed() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.closed
 }
 
 // fallback is the runtime for modules that are not metered, made when first needed.
@@ -278,10 +295,10 @@ func compileOnce(r wazero.Runtime, wasm []byte) (compiled wazero.CompiledModule,
 	return r.CompileModule(ctx, wasm)
 }
 
-// Inspect explains a module without compiling it. For a module that cannot be loaded it
-// returns what it found out so far and a *RefusedError.
+// Inspect explains a module without compiling it, whatever memory a handler may have. For a
+// module that cannot be loaded it returns what it found out so far and a *RefusedError.
 func (e *Engine) Inspect(wasm []byte) (ModuleInfo, error) {
-	cfg := Config{}.withDefaults()
+	cfg := Config{Memory: math.MaxUint64}.withDefaults()
 	l, err := e.examine(wasm, cfg)
 	if err != nil {
 		return l.info, err

@@ -42,6 +42,9 @@ func FuzzLoad(f *testing.F) {
 			if r.End.Cause == "" || (r.End.Cause == abi.Returned) != (r.End.Outcome.Kind != 0) {
 				t.Fatalf("no end: %+v", r.End)
 			}
+			if r.Duration > late {
+				t.Fatalf("took %s: %+v", r.Duration, r.End)
+			}
 		}
 	})
 }

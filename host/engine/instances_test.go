@@ -261,6 +261,9 @@ func TestCloseWithRunsInFlight(t *testing.T) {
 	if err := e.Close(t.Context()); err != nil {
 		t.Errorf("close: %v", err)
 	}
+	if err := e.Close(t.Context()); err != nil {
+		t.Errorf("close again: %v", err)
+	}
 	if _, err := e.Load(t.Context(), wat(t, "echo"), engine.Config{}); !errors.Is(err, engine.ErrClosed) {
 		t.Errorf("a load after Close: %v", err)
 	}

@@ -117,17 +117,16 @@ func (m *Module) release() {
 // enter counts a run in and takes an idle instance, if there is one.
 func (m *Module) enter() (inst *instance, open bool) {
 	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.closed {
-		return nil, false
+	if open = !m.closed; open {
+		m.running++
+		if n := len(m.idle); n > 0 {
+			inst = m.idle[n-1]
+			m.idle[n-1] = nil
+			m.idle = m.idle[:n-1]
+		}
 	}
-	m.running++
-	if n := len(m.idle); n > 0 {
-		inst = m.idle[n-1]
-		m.idle[n-1] = nil
-		m.idle = m.idle[:n-1]
-	}
-	return inst, true
+	m.mu.Unlock()
+	return inst, open
 }
 
 // leave counts a run out, and keeps the instance where it can serve again.

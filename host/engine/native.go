@@ -70,6 +70,9 @@ func attributeRead(c *Call, mod api.Module, stack []uint64) {
 	c.readAttribute(stack, name, dst)
 }
 
+// manyHeaders are so many that looking through them costs more than looking at the clock.
+const manyHeaders = 32
+
 // readAttribute answers with the attribute's size and as much of it as fits.
 func (c *Call) readAttribute(stack []uint64, name, dst []byte) {
 	if value, ok, known := c.handlerAttribute(name); known {
@@ -78,6 +81,9 @@ func (c *Call) readAttribute(stack []uint64, name, dst []byte) {
 	}
 	if refusedWhileStarting(c, stack) {
 		return
+	}
+	if len(c.Headers) > manyHeaders {
+		c.check()
 	}
 	if rest, ok := cutPrefix(name, "header."); ok {
 		value, ok := c.Headers.Get(string(rest))
