@@ -40,11 +40,11 @@ const patience = 60 * time.Second
 
 // site is a directory with a configuration, as a user has one.
 type site struct {
-	t   *testing.T
+	t   testing.TB
 	dir string
 }
 
-func newSite(t *testing.T, config string) *site {
+func newSite(t testing.TB, config string) *site {
 	t.Helper()
 	s := &site{t: t, dir: t.TempDir()}
 	if err := os.Mkdir(filepath.Join(s.dir, "plugins"), 0o700); err != nil {
@@ -98,7 +98,7 @@ func (s *site) must(args ...string) string {
 }
 
 // lines decodes JSON lines.
-func lines[T any](t *testing.T, text string) []T {
+func lines[T any](t testing.TB, text string) []T {
 	t.Helper()
 	var all []T
 	d := json.NewDecoder(strings.NewReader(text))
@@ -137,7 +137,7 @@ func (s *site) queue(name string) admin.QueueStatus {
 
 // process is a host in a process of its own.
 type process struct {
-	t    *testing.T
+	t    testing.TB
 	cmd  *exec.Cmd
 	done chan struct{}
 
