@@ -18,12 +18,20 @@ func TestConformance(t *testing.T) {
 		if exclusive {
 			s = natstest.Start(t)
 		}
+		proxies := map[drivers.Driver]*natstest.Proxy{}
 		return &drivertest.Harness{
 			Caps: natsdriver.Caps(),
 			Open: func(t *testing.T, worker string, o drivertest.Tuning) drivers.Driver {
-				return open(t, s, natsdriver.Options{Worker: worker, MaxDelay: o.MaxDelay})
+				if !exclusive {
+					return open(t, s, natsdriver.Options{Worker: worker, MaxDelay: o.MaxDelay})
+				}
+				p := natstest.Through(t, s)
+				d := open(t, s, natsdriver.Options{URL: p.URL, Worker: worker, MaxDelay: o.MaxDelay})
+				proxies[d] = p
+				return d
 			},
-			Restart: func(*testing.T) { s.Restart() },
+			Disconnect: func(_ *testing.T, d drivers.Driver) { proxies[d].Cut() },
+			Restart:    func(*testing.T) { s.Restart() },
 			Kill: func(*testing.T) {
 				s.Kill()
 				s.Restart()

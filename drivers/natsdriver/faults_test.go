@@ -611,3 +611,35 @@ func TestRestartedServerKeepsTallies(t *testing.T) {
 		s.Restart()
 	}
 }
+
+// TestAckOverABrokenConnection: what was swallowed on the way to the server is not confirmed, and
+// what is confirmed is gone there.
+func TestAckOverABrokenConnection(t *testing.T) {
+	s := natstest.Start(t)
+	p := natstest.Through(t, s)
+	q := opened(t, s, natsdriver.Options{URL: p.URL}, drivers.QueueOptions{})
+	watch := opened(t, s, natsdriver.Options{}, drivers.QueueOptions{})
+	for range 20 {
+		ms := make([]drivers.Message, 64)
+		for i := range ms {
+			ms[i] = drivers.Message{ID: fmt.Sprint(i), Job: "job"}
+		}
+		send(t, watch, ms...)
+		var ss []drivers.Settlement
+		for _, d := range receive(t, q, len(ms)) {
+			ss = append(ss, ack(d))
+		}
+		p.Swallow()
+		done := make(chan []error, 1)
+		go func() { done <- q.Settle(t.Context(), ss) }()
+		time.AfterFunc(20*time.Millisecond, p.Cut)
+		failed := slices.DeleteFunc(<-done, func(err error) bool { return err == nil })
+		c, err := watch.Counts(t.Context())
+		if err != nil || c.Depth > len(failed) {
+			t.Fatalf("%d settlements failed, and the server still has %+v, %v", len(failed), c, err)
+		}
+		eventually(t, "settled", func() bool {
+			return !slices.ContainsFunc(q.Settle(t.Context(), ss), func(err error) bool { return err != nil })
+		})
+	}
+}

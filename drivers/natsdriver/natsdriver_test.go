@@ -15,7 +15,9 @@ import (
 
 func open(t testing.TB, s *natstest.Server, o natsdriver.Options) *natsdriver.Driver {
 	t.Helper()
-	o.URL = s.URL
+	if o.URL == "" {
+		o.URL = s.URL
+	}
 	d, err := natsdriver.Open(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)

@@ -35,10 +35,10 @@ type queue struct {
 	acked   *ackedSet
 	bounds  deadBounds
 
-	consumerFindings []drivers.Finding
-
 	pump pump
 	held heldList
+	// receiving is held by Receive, so that Close gives back what it has in hands.
+	receiving sync.Mutex
 	// lastOrder is the consumer's number of the last delivery; Receive's own.
 	lastOrder uint64
 
@@ -80,7 +80,6 @@ func (d *Driver) newQueue(ctx context.Context, o drivers.QueueOptions) (*queue, 
 	}
 	if err = q.setup(ctx); err == nil && !o.SendOnly {
 		q.info.Lease = time.Duration(q.ackWait.Load())
-		q.info.Findings = append(q.info.Findings, q.consumerFindings...)
 		err = q.startPump()
 	}
 	if err != nil {
@@ -105,6 +104,7 @@ type token struct {
 	messageID, job string
 	seq            uint64
 	n              uint64 // the delivery's number
+	stream         int64  // when the stream was made, as far as known at delivery
 	stamp          int64  // when the stream took the message, Unix ns
 	rev            uint64 // the tally's revision, 0 for none
 	rec            *record
@@ -236,6 +236,8 @@ func (q *queue) close(ctx context.Context) error {
 		close(q.done)
 		q.pump.stop()
 		q.working.Wait()
+		q.receiving.Lock()
+		defer q.receiving.Unlock()
 		q.settling.Lock()
 		err = q.giveBackAll(ctx)
 		q.settling.Unlock()
@@ -325,6 +327,7 @@ func (q *queue) reconnected() {
 // turns, so that it is bounded in age and size.
 type ackedSet struct {
 	mu       sync.Mutex
+	stream   int64                  // when the stream was made whose sequences these are
 	now, old map[uint64]*[64]uint64 // 4096 sequences a block
 	turned   time.Time
 }
@@ -340,6 +343,9 @@ func (s *ackedSet) add(ts []*token, keep time.Duration) {
 	var block *[64]uint64
 	at := ^uint64(0)
 	for _, t := range ts {
+		if t.stream != s.stream {
+			continue
+		}
 		if t.seq>>12 != at {
 			at = t.seq >> 12
 			if block = s.now[at]; block == nil {
@@ -362,8 +368,9 @@ func (s *ackedSet) has(seq uint64) bool {
 	return false
 }
 
-func (s *ackedSet) clear() {
+// reset begins anew for a stream that was made at another time.
+func (s *ackedSet) reset(stream int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.now, s.old = nil, nil
+	s.stream, s.now, s.old = stream, nil, nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -24,6 +25,8 @@ func (q *queue) Receive(ctx context.Context, max int) ([]*drivers.Delivery, erro
 	case q.o.SendOnly:
 		return nil, fmt.Errorf("receive %s: the queue was opened for sending only", q.n.queue)
 	}
+	q.receiving.Lock()
+	defer q.receiving.Unlock()
 	q.pump.enter()
 	defer q.pump.leave()
 	for {
@@ -42,11 +45,10 @@ func (q *queue) Receive(ctx context.Context, max int) ([]*drivers.Delivery, erro
 		batch := q.pump.take(max)
 		q.pull(max - len(batch))
 		if len(batch) > 0 {
-			ds, err := q.deliver(ctx, batch)
-			if len(ds) > 0 || err != nil {
-				return ds, err
+			if ds := q.deliver(ctx, batch); len(ds) > 0 && !q.closing.Load() {
+				return ds, nil
 			}
-			continue
+			continue // when closing, Close gives them back
 		}
 		q.pump.wait(ctx, q.done)
 	}
@@ -56,12 +58,8 @@ func (q *queue) Receive(ctx context.Context, max int) ([]*drivers.Delivery, erro
 // makes the consumer again where that is ours to do. It returns an error only where
 // waiting cannot help.
 func (q *queue) verify(ctx context.Context) error {
-	before := q.inc.Load()
 	err := q.setupAgain(ctx)
 	if err == nil {
-		if now := q.inc.Load(); now.stream != before.stream || now.consumer != before.consumer {
-			q.acked.clear()
-		}
 		q.pump.verified()
 		return nil
 	}
@@ -114,7 +112,8 @@ type item struct {
 // deliver makes deliveries of messages that arrived. Those the server hands out again, or
 // may have handed out in an earlier life of the consumer, are looked up first; the others
 // cost no request.
-func (q *queue) deliver(ctx context.Context, batch []arrival) ([]*drivers.Delivery, error) {
+func (q *queue) deliver(ctx context.Context, batch []arrival) []*drivers.Delivery {
+	batch = q.dropExpired(batch)
 	items := make([]item, len(batch))
 	ds := make([]*drivers.Delivery, 0, len(batch))
 	for i := range batch {
@@ -129,7 +128,7 @@ func (q *queue) deliver(ctx context.Context, batch []arrival) ([]*drivers.Delive
 				q.pump.putBack(batch[i])
 			}
 			q.pump.disturb()
-			return nil, nil
+			return nil
 		}
 	}
 	var slow []int
@@ -150,7 +149,14 @@ func (q *queue) deliver(ctx context.Context, batch []arrival) ([]*drivers.Delive
 		ds = q.deliverSlow(ctx, batch, items, slow, ds)
 	}
 	q.held.add(ds)
-	return ds, nil
+	return ds
+}
+
+// dropExpired leaves out what could not be looked up for so long that its lease is over: it
+// comes again.
+func (q *queue) dropExpired(batch []arrival) []arrival {
+	lease := time.Duration(q.ackWait.Load())
+	return slices.DeleteFunc(batch, func(a arrival) bool { return a.seen && time.Since(a.at) > lease })
 }
 
 // wentBack reports that the consumer's own numbering did not go forward: it was made anew, or
@@ -334,8 +340,8 @@ func (q *queue) ackAgain(ctx context.Context, t *token) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("stream %s: %w", q.n.stream, err)
 	}
-	if s.CachedInfo().Created.UnixNano() != q.inc.Load().stream {
-		q.acked.clear()
+	if made := s.CachedInfo().Created.UnixNano(); made != q.inc.Load().stream {
+		q.acked.reset(made)
 		return false, nil
 	}
 	if _, err := q.d.request(ctx, t.reply, ackBody); err != nil {
@@ -378,7 +384,7 @@ func (q *queue) fill(it *item, a *arrival) error {
 	}
 	t.q, t.d, t.reply = q, d, m.Reply
 	it.order = meta.order
-	t.seq, t.n, t.stamp = meta.seq, meta.delivered, meta.stamp
+	t.seq, t.n, t.stamp, t.stream = meta.seq, meta.delivered, meta.stamp, q.inc.Load().stream
 	d.Token = t
 	d.Headers = drivers.Header(m.Header)
 	d.Payload = m.Data

@@ -210,7 +210,7 @@ func (q *queue) setupConsumer(ctx context.Context, opening bool) error {
 		return fmt.Errorf("consumer %s of stream %s: %w", q.n.consumer, q.n.stream, err)
 	}
 	info := cons.CachedInfo()
-	if info, err = q.adjustConsumer(ctx, stream, info); err != nil {
+	if info, err = q.adjustConsumer(ctx, stream, info, opening); err != nil {
 		return err
 	}
 	// Asked for after the consumer: what came later was handed out by this one only.
@@ -256,15 +256,18 @@ func (q *queue) createConsumer(ctx context.Context, stream jetstream.Stream, ope
 // errGone: the consumer is missing and must not be made by us.
 var errGone = errors.New("it does not exist")
 
-// adjustConsumer applies a changed lease to a consumer of ours, checks one of others, and
-// notes what it says.
-func (q *queue) adjustConsumer(ctx context.Context, stream jetstream.Stream, info *jetstream.ConsumerInfo) (*jetstream.ConsumerInfo, error) {
+// adjustConsumer checks a consumer. When the queue is opened it also applies a changed lease to
+// one of ours, and notes what bends a policy.
+func (q *queue) adjustConsumer(ctx context.Context, stream jetstream.Stream, info *jetstream.ConsumerInfo, opening bool) (*jetstream.ConsumerInfo, error) {
 	c := info.Config
 	switch {
 	case c.AckPolicy != jetstream.AckExplicitPolicy:
 		return nil, fmt.Errorf("consumer %s acknowledges %s: explicit acknowledgement is needed", q.n.consumer, c.AckPolicy)
 	case c.DeliverSubject != "":
 		return nil, fmt.Errorf("consumer %s is a push consumer: a pull consumer is needed", q.n.consumer)
+	}
+	if !opening {
+		return info, nil
 	}
 	if ours(c.Metadata) && q.o.Create && c.AckWait != q.o.Lease {
 		c.AckWait, c.Metadata = q.o.Lease, maps.Clone(c.Metadata)
@@ -275,23 +278,24 @@ func (q *queue) adjustConsumer(ctx context.Context, stream jetstream.Stream, inf
 		info = updated.CachedInfo()
 		c = info.Config
 	}
-	if len(c.BackOff) > 0 && len(q.consumerFindings) == 0 {
-		q.consumerFinding("consumer %s has a back-off %v, which adds to every delay and is its lease", q.n.consumer, c.BackOff)
-	}
-	if c.MaxDeliver > 0 {
-		q.consumerFinding("consumer %s gives up after %d deliveries, whatever the retry policy says: set max_deliver to -1", q.n.consumer, c.MaxDeliver)
-	}
-	if c.MaxAckPending > 0 && c.MaxAckPending < 10_000 {
-		q.consumerFinding("consumer %s stands still with %d messages delayed or in flight: set max_ack_pending to %d", q.n.consumer, c.MaxAckPending, maxAckPending)
-	}
-	if c.AckWait != q.o.Lease {
-		q.consumerFinding("consumer %s has a lease (ack_wait) of %s, not the %s configured", q.n.consumer, c.AckWait, q.o.Lease)
-	}
+	q.consumerFindings(c)
 	return info, nil
 }
 
-func (q *queue) consumerFinding(format string, args ...any) {
-	q.consumerFindings = append(q.consumerFindings, drivers.Finding{Warning: true, Text: fmt.Sprintf(format, args...)})
+// consumerFindings notes what a consumer's settings do to policies.
+func (q *queue) consumerFindings(c jetstream.ConsumerConfig) {
+	if len(c.BackOff) > 0 {
+		q.find(true, "consumer %s has a back-off %v, which adds to every delay and is its lease", q.n.consumer, c.BackOff)
+	}
+	if c.MaxDeliver > 0 {
+		q.find(true, "consumer %s gives up after %d deliveries, whatever the retry policy says: set max_deliver to -1", q.n.consumer, c.MaxDeliver)
+	}
+	if c.MaxAckPending > 0 && c.MaxAckPending < 10_000 {
+		q.find(true, "consumer %s stands still with %d messages delayed or in flight: set max_ack_pending to %d", q.n.consumer, c.MaxAckPending, maxAckPending)
+	}
+	if c.AckWait != q.o.Lease {
+		q.find(true, "consumer %s has a lease (ack_wait) of %s, not the %s configured", q.n.consumer, c.AckWait, q.o.Lease)
+	}
 }
 
 // ahead reports a consumer that counts beyond its stream's end, as a power cut may leave it:
@@ -341,6 +345,9 @@ func (q *queue) mark(ctx context.Context, c *jetstream.ConsumerInfo, s *jetstrea
 		if err := q.session.journal.Recovered(); err != nil {
 			return fmt.Errorf("journal of started messages: %w", err)
 		}
+	}
+	if old := q.inc.Load(); old == nil || old.stream != b.Stream {
+		q.acked.reset(b.Stream)
 	}
 	q.inc.Store(&incarnation{stream: b.Stream, consumer: b.Consumer, birth: b.Seq})
 	q.ackWait.Store(int64(leaseOf(c.Config)))
