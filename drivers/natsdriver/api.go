@@ -45,11 +45,40 @@ func isConflict(err error) bool {
 	return isAPIError(err, codeWrongLastSequence) || isAPIError(err, codeWrongLastSequence2)
 }
 
+// link lives as long as one connection: what was asked over it is not answered over the next.
+type link struct {
+	ctx   context.Context
+	sever context.CancelFunc
+}
+
+func newLink() *link {
+	ctx, sever := context.WithCancel(context.Background())
+	return &link{ctx, sever}
+}
+
+var errSevered = errors.New("the connection was lost before the answer came")
+
+// asking bounds one request by time and by its connection's life. done turns the error of a
+// lost connection into its name.
+func (d *Driver) asking(ctx context.Context) (bounded context.Context, done func(error) error) {
+	l := d.link.Load()
+	bounded, cancel := context.WithTimeout(ctx, requestTimeout)
+	stop := context.AfterFunc(l.ctx, cancel)
+	return bounded, func(err error) error {
+		severed := !stop() && ctx.Err() == nil
+		cancel()
+		if err != nil && severed {
+			return errSevered
+		}
+		return err
+	}
+}
+
 // request sends a message and waits for the one answer.
 func (d *Driver) request(ctx context.Context, subject string, body []byte) (*nats.Msg, error) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	return d.nc.RequestWithContext(ctx, subject, body)
+	ctx, done := d.asking(ctx)
+	m, err := d.nc.RequestWithContext(ctx, subject, body)
+	return m, done(err)
 }
 
 // api asks the JetStream API and decodes the answer.
@@ -144,10 +173,9 @@ const (
 
 // publish stores one message and returns its sequence after the server's confirmation.
 func (d *Driver) publish(ctx context.Context, m *nats.Msg) (uint64, error) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
+	ctx, done := d.asking(ctx)
 	answer, err := d.nc.RequestMsgWithContext(ctx, m)
-	if err != nil {
+	if err = done(err); err != nil {
 		return 0, err
 	}
 	var ack struct {

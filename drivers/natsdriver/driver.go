@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -91,6 +92,8 @@ type Driver struct {
 	nc  *nats.Conn
 	js  jetstream.JetStream
 	log *slog.Logger
+	// link is the connection's life.
+	link atomic.Pointer[link]
 	// ended is closed when the connection's goroutines were told to end.
 	ended chan struct{}
 
@@ -110,6 +113,7 @@ func Open(ctx context.Context, o Options) (*Driver, error) {
 		o: o, log: o.Logger, ended: make(chan struct{}),
 		queues: map[*queue]struct{}{}, sessions: map[string]*session{},
 	}
+	d.link.Store(newLink())
 	if err := d.connect(ctx); err != nil {
 		return nil, err
 	}
@@ -233,6 +237,7 @@ func reconnectDelay(attempts int) time.Duration {
 }
 
 func (d *Driver) disconnected(_ *nats.Conn, err error) {
+	d.link.Swap(newLink()).sever()
 	if d.isClosed() {
 		return
 	}
