@@ -91,7 +91,7 @@ func TestDelayAndLeaseAreExact(t *testing.T) {
 		send(t, a, "m")
 		m := receive(t, a, 1)[0]
 		settle(t, a, drivers.Settlement{Delivery: m, Verdict: drivers.Requeue, Delay: 400 * 24 * time.Hour})
-		m = receive(t, a, 1)[0]
+		receive(t, a, 1)
 		if got := time.Since(start); got != 400*24*time.Hour {
 			t.Errorf("delivered after %s", got)
 		}
@@ -230,7 +230,7 @@ func TestKeyWindow(t *testing.T) {
 		if depth() != 1 {
 			t.Error("not dropped within the window")
 		}
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		keyed()
 		if depth() != 2 {
 			t.Error("dropped after the window")

@@ -37,7 +37,6 @@ type Call struct {
 // run is the state of a run in progress, used by the goroutine that runs it only.
 type run struct {
 	m        *Module
-	inst     *instance
 	deadline time.Time
 	// starting is true until the instance has started; most host functions then answer
 	// that they are not granted.

@@ -99,7 +99,6 @@ type decoded struct {
 	names         []string // of the exports, in order
 	// importedTypes are the type indices of the imported functions, in order.
 	importedTypes []uint32
-	imported      [kindTag + 1]int
 }
 
 // typeAt is a type by its index.

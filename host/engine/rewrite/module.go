@@ -139,14 +139,6 @@ type module struct {
 // allFuncs is the size of the function index space.
 func (m *module) allFuncs() int { return len(m.funcImports) + len(m.funcs) }
 
-// typeOf returns the type index of any function.
-func (m *module) typeOf(f uint32) uint32 {
-	if n := len(m.funcImports); int(f) >= n {
-		return m.funcs[int(f)-n].typ
-	}
-	return m.funcImports[f]
-}
-
 // parse reads and checks all that lies outside the functions' instructions. It reads to
 // the end even where something is unknown, so that a malformed module is always called so.
 func parse(wasm []byte) (*module, error) {

@@ -1,3 +1,4 @@
+;; wat2wasm --debug-names
 ;; Loops, branches, recursion, several results and parameters of blocks.
 (module
   (global $g (export "g") (mut i64) (i64.const 3))

@@ -1,3 +1,4 @@
+;; wat2wasm --debug-names
 ;; Code that does not end by itself, each in a shape of its own.
 (module
   (table 2 funcref)

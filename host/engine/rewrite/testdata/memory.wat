@@ -1,3 +1,4 @@
+;; wat2wasm --debug-names
 ;; Loads and stores of every width, bulk operations, data segments, SIMD.
 (module
   (memory (export "memory") 1 3)

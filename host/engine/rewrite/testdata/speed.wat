@@ -1,3 +1,4 @@
+;; wat2wasm --debug-names
 ;; What the benchmarks run: the tightest loops of their kinds, and recursion.
 (module
   (memory 1)

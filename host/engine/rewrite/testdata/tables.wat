@@ -1,3 +1,4 @@
+;; wat2wasm --debug-names
 ;; Every kind of element segment, indirect calls, table instructions, a start function, and
 ;; function references in globals and instructions.
 (module
