@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -110,7 +111,7 @@ func startServer(ctx context.Context, o Options, secret string) (*server.Server,
 	if err != nil {
 		return nil, err
 	}
-	log := &serverLog{log: o.Logger.With(slog.String("broker", "embedded"))}
+	log := &serverLog{log: o.Logger.With(slog.String("component", "nats-server"))}
 	s.SetLoggerV2(log, false, false, false)
 	started := make(chan struct{})
 	go func() {
@@ -164,8 +165,19 @@ func (l *serverLog) keep(format string, v []any) string {
 // Noticef implements server.Logger.
 func (l *serverLog) Noticef(format string, v ...any) { l.log.Debug(fmt.Sprintf(format, v...)) }
 
+// ourOwn begin the warnings about what this package chose itself: passwords that never leave
+// the process, and room for payloads of 8 MiB.
+var ourOwn = []string{"Plaintext passwords detected", "Maximum payloads over"}
+
 // Warnf implements server.Logger.
-func (l *serverLog) Warnf(format string, v ...any) { l.log.Warn(fmt.Sprintf(format, v...)) }
+func (l *serverLog) Warnf(format string, v ...any) {
+	text := fmt.Sprintf(format, v...)
+	if slices.ContainsFunc(ourOwn, func(p string) bool { return strings.HasPrefix(text, p) }) {
+		l.log.Debug(text)
+		return
+	}
+	l.log.Warn(text)
+}
 
 // Errorf implements server.Logger.
 func (l *serverLog) Errorf(format string, v ...any) { l.log.Error(l.keep(format, v)) }

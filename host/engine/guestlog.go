@@ -36,6 +36,7 @@ func (c *Call) log(level slog.Level, text []byte, attrs ...slog.Attr) {
 	if !logger.Enabled(context.Background(), level) {
 		return
 	}
+	attrs = append(attrs, slog.String("job", c.Job), slog.String("id", c.ID), slog.Int("attempt", c.Tally.Attempt()))
 	logger.LogAttrs(context.Background(), level, strings.ToValidUTF8(string(text), "\ufffd"), attrs...)
 }
 

@@ -19,9 +19,9 @@ import (
 	"time"
 )
 
-// Brokers is the environment variable that names a directory with brokers of older versions,
-// unpacked from their packages.
-const Brokers = "GUESTHAND_BROKERS"
+// OldBinary is the environment variable that names a nats-server below the minimum. `make
+// test` sets it, to Debian's own.
+const OldBinary = "GUESTHAND_TEST_NATS_OLD"
 
 const (
 	serverModule = "github.com/nats-io/nats-server/v2"
@@ -224,14 +224,11 @@ func buildServer() (string, error) {
 	return path, os.Rename(temporary, path)
 }
 
-// Old returns the path of a nats-server 2.9, or skips the test: below GUESTHAND_BROKERS, or
-// in PATH.
+// Old returns the path of a nats-server 2.9, or skips the test: what OldBinary names, or the
+// one in PATH.
 func Old(t testing.TB) string {
 	t.Helper()
-	var tried []string
-	if dir := os.Getenv(Brokers); dir != "" {
-		tried = append(tried, filepath.Join(dir, "usr", "sbin", "nats-server"))
-	}
+	tried := []string{os.Getenv(OldBinary)}
 	if p, err := exec.LookPath("nats-server"); err == nil {
 		tried = append(tried, p)
 	}
@@ -241,6 +238,6 @@ func Old(t testing.TB) string {
 			return p
 		}
 	}
-	t.Skipf("no nats-server 2.9 in %s or PATH (%q): `make brokers` unpacks one", Brokers, tried)
+	t.Skipf("no nats-server 2.9 in $%s or PATH; `make test` unpacks Debian's", OldBinary)
 	return ""
 }
