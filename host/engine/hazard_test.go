@@ -51,6 +51,7 @@ func TestHazards(t *testing.T) {
 		{"error text, then a trap", "E", abi.Trap, "out of patience (trap: unreachable in handle)"},
 		{"error text, then retry", "T", abi.Returned, "out of patience"},
 		{"panic on stderr", "k", abi.Trap, "panic: boom (trap: unreachable in handle)"},
+		{"fills memory without end", "m", abi.Timeout, overTime},
 		{"grows a table without end", "t", abi.Timeout, overTime},
 		{"random numbers without end", "q", abi.Timeout, overTime},
 		{"reads without end", "i", abi.Timeout, overTime},

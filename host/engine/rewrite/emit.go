@@ -7,8 +7,8 @@ type emitter struct {
 	counted bool
 	d       []byte
 	// ticks holds the yield counter in loops without calls; depth holds the function's
-	// depth.
-	ticks, depth uint32
+	// depth; length is a bulk instruction's.
+	ticks, depth, length uint32
 }
 
 // op appends an opcode with an index.
@@ -41,7 +41,12 @@ func (e *emitter) declare(f *function) {
 			break
 		}
 	}
+	e.length = e.depth
 	if e.counted {
+		extra++
+		e.length++
+	}
+	if e.fx.bulk {
 		extra++
 	}
 	r := f.code.reader()
@@ -69,8 +74,13 @@ func (e *emitter) instructions(f *function) {
 	for r.more() {
 		start := r.pos
 		in := e.p.m.instr(r, f.locals)
-		switch in.op {
-		case opLoop, opCall, opCallIndirect, opRefFunc:
+		switch {
+		case in.bulk:
+			e.d = append(e.d, r.b[copied:start]...)
+			copied = start
+			e.chargeBulk()
+			continue
+		case in.op == opLoop, in.op == opCall, in.op == opCallIndirect, in.op == opRefFunc:
 			e.d = append(e.d, r.b[copied:start]...)
 			copied = r.pos
 		}
@@ -141,6 +151,23 @@ func (e *emitter) chargeLocal(r region) {
 	e.op(opGlobalSet, g)
 	e.elseYield()
 	e.op(opLocalTee, e.ticks)
+	e.op(opGlobalSet, g)
+	e.d = append(e.d, opEnd)
+}
+
+// chargeBulk takes the length on the stack, which stays there, off the count, and yields
+// before the instruction runs when that uses it up: thousands of them may stand in a row.
+func (e *emitter) chargeBulk() {
+	g := e.p.yieldGlobal()
+	e.op(opLocalTee, e.length)
+	e.op(opGlobalGet, g)
+	e.op(opLocalGet, e.length)
+	e.i32(bulkShift)
+	e.d = append(e.d, opI32ShrU, opI32Sub)
+	e.op(opGlobalSet, g)
+	e.op(opGlobalGet, g)
+	e.ifNotNegative()
+	e.elseYield()
 	e.op(opGlobalSet, g)
 	e.d = append(e.d, opEnd)
 }

@@ -37,6 +37,7 @@ const (
 	opI32GeS       = 0x4e
 	opI32Add       = 0x6a
 	opI32Sub       = 0x6b
+	opI32ShrU      = 0x76
 	opLastNumeric  = 0xc4 // i64.extend32_s
 	opRefNull      = 0xd0
 	opRefIsNull    = 0xd1
@@ -50,10 +51,11 @@ const (
 )
 
 // instr is one instruction of a function. index is its first index immediate: a function,
-// type, local or global.
+// type, local or global. bulk says that its cost is that of its last operand, a length.
 type instr struct {
 	op    byte
 	index uint32
+	bulk  bool
 }
 
 // instr reads one instruction with all its immediates. Function, type, local and global
@@ -102,7 +104,7 @@ func (m *module) instr(r *reader, locals int) instr {
 	case op == opRefNull:
 		r.refType()
 	case op == opPrefixMisc:
-		r.misc()
+		in.bulk = r.misc()
 	case op == opPrefixVec:
 		r.vector()
 	default:
@@ -144,32 +146,41 @@ func (r *reader) zero() {
 	}
 }
 
-// misc reads what follows the prefix 0xfc. Like vector, it insists on the shortest form
-// of the opcode: a decoder that takes it for one byte would go on elsewhere.
-func (r *reader) misc() {
+// misc reads what follows the prefix 0xfc, and says whether it works on a length. Like
+// vector, it insists on the shortest form of the opcode: a decoder that takes it for one
+// byte would go on elsewhere.
+func (r *reader) misc() (bulk bool) {
 	switch sub := r.byte(); {
 	case r.err != nil:
 	case sub <= 7: // saturating truncation
 	case sub == 8: // memory.init
 		r.u32()
 		r.zero()
+		return true
 	case sub == 9, sub == 13: // data.drop, elem.drop
 		r.u32()
 	case sub == 10: // memory.copy
 		r.zero()
 		r.zero()
+		return true
 	case sub == 11: // memory.fill
 		r.zero()
+		return true
 	case sub == 12, sub == 14: // table.init, table.copy
 		r.u32()
 		r.u32()
-	case sub >= 15 && sub <= 17: // table.grow, size, fill
+		return true
+	case sub == 15, sub == 17: // table.grow, table.fill
+		r.u32()
+		return true
+	case sub == 16: // table.size
 		r.u32()
 	case sub >= 0x80:
 		r.malformed("opcode 0xfc %#x", sub)
 	default:
 		r.unknown("opcode 0xfc %#x", sub)
 	}
+	return false
 }
 
 // vector reads what follows the prefix 0xfd.

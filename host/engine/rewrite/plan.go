@@ -3,6 +3,10 @@ package rewrite
 // unit is how many instructions a charge of 1 stands for.
 const unit = 1024
 
+// bulkShift makes charges of the bytes or entries that a bulk instruction works on: 4096
+// bytes take about as long as a hundred instructions, and a yield.
+const bulkShift = 12
+
 // freeCost is the number of instructions, those of its callees included, up to which a
 // function without loops is left to its callers to pay for.
 const freeCost = 256
@@ -10,9 +14,9 @@ const freeCost = 256
 // region is a stretch of a function that runs once each time it is charged: the function
 // without its loops, or a loop without the loops inside it.
 type region struct {
-	parent int // the region around it; -1 for the function's own
-	cost   int // instructions, those of free callees included
-	calls  bool
+	parent int  // the region around it; -1 for the function's own
+	cost   int  // instructions, those of free callees included
+	calls  bool // calls or charges for bulk: the global counter can change in it
 }
 
 // call is a call to a defined function from a region.
@@ -28,6 +32,7 @@ type facts struct {
 	calls    []call
 	indirect bool // calls through a table
 	leaves   bool // calls an import
+	bulk     bool // has instructions that work on a length
 }
 
 // plan is what will be added to a module.
@@ -94,6 +99,9 @@ func (p *plan) scan(i int) error {
 			return r.err
 		}
 		at.cost++
+		if in.bulk {
+			at.calls, fx.bulk = true, true
+		}
 		switch in.op {
 		case opBlock, opIf:
 			open = append(open, frame{in.op, top.region})

@@ -13,10 +13,10 @@
 // nothing but functions of the same kind are not charged themselves: their instructions
 // are part of their callers' charge.
 //
-// One instruction counts as one. memory.fill, memory.copy, memory.init and their table
-// counterparts work on up to the whole memory or table (64 MiB are a few milliseconds) and
-// are charged no more than an addition; a loop of them yields after Options.Every rounds.
-// Keep memories small or Every low where that matters.
+// One instruction counts as one, but for memory.fill, memory.copy, memory.init and their
+// table counterparts, which work on up to the whole memory or table: these are charged 1
+// more for each 4096 bytes or entries, so that a yield comes after about Options.Every times
+// 4096 of them.
 //
 // # Depth
 //
