@@ -141,7 +141,8 @@ func (a *attempt) enter(ctx context.Context) (leave func(), ok bool) {
 	if leave == nil {
 		return leaveGate, true
 	}
-	return func() { leaveGate(); leave() }, true
+	leaveTurn := leave // the result of that name is about to be another
+	return func() { leaveGate(); leaveTurn() }, true
 }
 
 // putBackSoon puts the message back uncounted: at once when the host stops, else for 1 to
