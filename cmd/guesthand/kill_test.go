@@ -23,7 +23,7 @@ drain = "300ms"
 [queues.q]
 broker = "b"
 concurrency = %d
-lease = "1s"
+lease = "2s"
 retry = { max_attempts = 3, base = "50ms" }
 [handlers.puppet]
 timeout = "2m"
@@ -43,7 +43,8 @@ func eachBroker(t *testing.T, test func(t *testing.T, broker string)) {
 // A host that dies in the middle of a thousand slow runs loses none of them and blames none.
 func TestKilledHostLosesNothing(t *testing.T) {
 	eachBroker(t, func(t *testing.T, broker string) {
-		s := newSite(t, fmt.Sprintf(killConfig, broker, 40))
+		// Long enough that no lease ends by itself on a machine that is short of time.
+		s := newSite(t, strings.Replace(fmt.Sprintf(killConfig, broker, 40), `"2s"`, `"10s"`, 1))
 		s.puppet("puppet")
 		p := s.start()
 		s.must("send", "q", "puppet", "--payload", "sleep 150", "--count", "1000")
