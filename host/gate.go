@@ -82,8 +82,8 @@ func (g *gate) paused(now time.Time) time.Duration {
 	return 0
 }
 
-// enter waits until a run may start, or ctx ends. leave must be called after the run when
-// ok is true.
+// enter waits until a run may start, and gives up when ctx ends, or before where it is sure
+// to end too early. leave must be called after the run when ok is true.
 func (g *gate) enter(ctx context.Context) (leave func(), ok bool) {
 	if d := g.paused(time.Now()); d > 0 && !sleep(ctx, d) {
 		return nil, false
@@ -100,6 +100,10 @@ func (g *gate) enter(ctx context.Context) (leave func(), ok bool) {
 		if l.slots != nil {
 			<-l.slots
 		}
+		return nil, false
+	}
+	if g.paused(time.Now()) > 0 { // by the run that had the slot before
+		l.leave()
 		return nil, false
 	}
 	return l.leave, true

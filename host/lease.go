@@ -20,8 +20,10 @@ type held struct {
 	// leaseEnd is the local lease clock, Unix nanoseconds: past it only a success may
 	// still be settled, since the broker may have given the message to another worker.
 	leaseEnd atomic.Int64
-	// running is true while a guest works on it; lost once the lease is known to be gone.
-	running, lost atomic.Bool
+	// lost is true once the lease is known to be gone; settling while the broker is asked
+	// to let go: it may answer a renewal with that.
+	lost, settling atomic.Bool
+	suspect        bool // counted among the host's suspects that wait
 
 	prev, next *held // in leases' list
 }
@@ -33,19 +35,21 @@ func (h *held) settleable(now time.Time) bool {
 
 // leases keeps the lease of everything that was received and not yet settled.
 type leases struct {
-	queue drivers.Queue
-	lease time.Duration
+	queue     drivers.Queue
+	lease     time.Duration
+	renewable bool
 
 	mu   sync.Mutex
 	head held // of a ring
 	n    int
 
-	onLost func(*held)          // called once for each lease that ended under a delivery
-	onFail func(n int, _ error) // renewals the broker did not answer
+	onLost func(*drivers.Delivery) // called once for each lease that ended under a delivery
+	onFail func(n int, _ error)    // renewals the broker did not answer
 }
 
-func newLeases(q drivers.Queue, onLost func(*held), onFail func(int, error)) *leases {
-	l := &leases{queue: q, lease: q.Info().Lease, onLost: onLost, onFail: onFail}
+func newLeases(q drivers.Queue, onLost func(*drivers.Delivery), onFail func(int, error)) *leases {
+	i := q.Info()
+	l := &leases{queue: q, lease: i.Lease, renewable: i.Caps.Renewable, onLost: onLost, onFail: onFail}
 	l.head.prev, l.head.next = &l.head, &l.head
 	return l
 }
@@ -69,31 +73,36 @@ func (l *leases) add(ds []*drivers.Delivery) []held {
 	return hs
 }
 
-// remove stops keeping deliveries that are settled or given up.
-func (l *leases) remove(hs []*held) {
+// remove stops keeping deliveries that are settled or given up, and lets go of their bytes:
+// others of their slab may stay for much longer.
+func (l *leases) remove(hs ...*held) {
 	l.mu.Lock()
-	defer l.mu.Unlock()
 	for _, h := range hs {
-		if h.next == nil {
-			continue
-		}
 		h.prev.next, h.next.prev = h.next, h.prev
-		h.prev, h.next = nil, nil
-		l.n--
+		h.prev, h.next, h.d = nil, nil, nil
+	}
+	l.n -= len(hs)
+	l.mu.Unlock()
+	for _, h := range hs {
+		h.attempt = attempt{}
+		h.call.Reset(engine.Input{})
 	}
 }
 
-func (l *leases) snapshot() []*held {
+// snapshot is what is held now, and the deliveries: those of what is removed meanwhile are
+// no longer there to be read.
+func (l *leases) snapshot() (hs []*held, ds []*drivers.Delivery) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	hs := make([]*held, 0, l.n)
+	hs, ds = make([]*held, 0, l.n), make([]*drivers.Delivery, 0, l.n)
 	for h := l.head.next; h != &l.head; h = h.next {
-		hs = append(hs, h)
+		hs, ds = append(hs, h), append(ds, h.d)
 	}
-	return hs
+	return hs, ds
 }
 
-// keep renews at a third of the lease until ctx ends.
+// keep renews at a third of the lease until ctx ends. A lease that cannot be renewed is
+// only watched.
 func (l *leases) keep(ctx context.Context) {
 	tick := time.NewTicker(l.lease / 3)
 	defer tick.Stop()
@@ -111,22 +120,30 @@ func (l *leases) keep(ctx context.Context) {
 const renewBatch = 256
 
 func (l *leases) renewAll(ctx context.Context) {
-	hs := l.snapshot()
+	hs, ds := l.snapshot()
+	if !l.renewable {
+		l.expire(hs, time.Now())
+		return
+	}
 	for len(hs) > 0 {
 		n := min(len(hs), renewBatch)
-		l.renew(ctx, hs[:n])
-		hs = hs[n:]
+		l.renew(ctx, hs[:n], ds[:n])
+		hs, ds = hs[n:], ds[n:]
 	}
 }
 
-func (l *leases) renew(ctx context.Context, hs []*held) {
-	ds := make([]*drivers.Delivery, len(hs))
-	for i, h := range hs {
-		ds[i] = h.d
+func (l *leases) expire(hs []*held, now time.Time) {
+	for _, h := range hs {
+		if now.UnixNano() >= h.leaseEnd.Load() {
+			l.lose(h)
+		}
 	}
+}
+
+func (l *leases) renew(ctx context.Context, hs []*held, ds []*drivers.Delivery) {
 	asked := time.Now()
-	ctx, cancel := context.WithTimeout(ctx, l.lease/3)
-	errs := l.queue.Renew(ctx, ds)
+	renewCtx, cancel := context.WithTimeout(ctx, l.lease/3)
+	errs := l.queue.Renew(renewCtx, ds)
 	cancel()
 	failed, now := 0, time.Now()
 	var cause error
@@ -145,19 +162,20 @@ func (l *leases) renew(ctx context.Context, hs []*held) {
 			l.lose(h)
 		}
 	}
-	if failed > 0 && ctx.Err() != context.Canceled {
+	if failed > 0 && ctx.Err() == nil { // else we stopped asking
 		l.onFail(failed, cause)
 	}
 }
 
-// lose stops the guest of a delivery whose lease is gone, once, unless it is settled already.
+// lose stops the guest of a delivery whose lease is gone, once, unless it is settled already
+// or just being settled: then the settlement's answer is what counts.
 func (l *leases) lose(h *held) {
 	l.mu.Lock()
-	gone := h.next == nil
+	d := h.d
 	l.mu.Unlock()
-	if gone || h.lost.Swap(true) {
+	if d == nil || h.settling.Load() || h.lost.Swap(true) {
 		return
 	}
 	h.call.Stop(abi.LeaseLost)
-	l.onLost(h)
+	l.onLost(d)
 }

@@ -2,7 +2,6 @@ package host
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"math/rand/v2"
 	"sync"
@@ -12,6 +11,7 @@ import (
 	"github.com/guesthand/guesthand/abi"
 	"github.com/guesthand/guesthand/drivers"
 	"github.com/guesthand/guesthand/host/config"
+	"github.com/guesthand/guesthand/host/policy"
 )
 
 // queue is one queue's loop: a receiver that asks for as many messages as there are free
@@ -33,9 +33,6 @@ type queue struct {
 	idle    int       // workers that wait
 	ahead   readAhead
 	stopped bool
-
-	running  atomic.Int64
-	received atomic.Int64
 }
 
 func (h *Host) newQueue(c config.Queue, dq drivers.Queue) *queue {
@@ -55,21 +52,14 @@ func (q *queue) config() config.Queue { return q.host.Config().Queues[q.name] }
 func (q *queue) run(ctx context.Context) {
 	// The leases live on through the drain, until the last settlement.
 	leaseCtx, endLeases := context.WithCancel(context.WithoutCancel(ctx))
-	var keeping, workers sync.WaitGroup
+	var keeping, working sync.WaitGroup
 	keeping.Go(func() { q.leases.keep(leaseCtx) })
+	working.Go(func() { q.receive(ctx) })
 	for range q.config().Concurrency {
-		workers.Go(func() { q.worker(ctx) })
+		working.Go(func() { q.worker(ctx) })
 	}
-	stopping := context.AfterFunc(ctx, func() {
-		q.mu.Lock()
-		q.stopped = true
-		q.mu.Unlock()
-		q.work.Broadcast()
-		q.free.Broadcast()
-	})
-	defer stopping()
-	q.receive(ctx)
-	q.drain(&workers)
+	<-ctx.Done()
+	q.drain(&working)
 	q.settle.close()
 	endLeases()
 	keeping.Wait()
@@ -77,20 +67,28 @@ func (q *queue) run(ctx context.Context) {
 
 // drain gives back what has not started, lets runs finish for the drain time, then
 // interrupts them.
-func (q *queue) drain(workers *sync.WaitGroup) {
+func (q *queue) drain(working *sync.WaitGroup) {
 	end := time.Now().Add(q.host.Config().Drain)
+	q.settle.finishBy(end.Add(settleBudget))
 	q.mu.Lock()
+	q.stopped = true
 	waiting := q.backlog
 	q.backlog = nil
 	q.mu.Unlock()
-	for _, h := range waiting {
-		q.putBack(h, 0)
-	}
-	for _, h := range q.leases.snapshot() {
+	q.work.Broadcast()
+	q.free.Broadcast()
+	all, _ := q.leases.snapshot()
+	for _, h := range all {
 		h.call.SetDrainEnd(end)
 	}
 	done := make(chan struct{})
-	go func() { workers.Wait(); close(done) }()
+	go func() {
+		defer close(done)
+		for _, h := range waiting {
+			q.putBack(h, 0)
+		}
+		working.Wait()
+	}()
 	timer := time.NewTimer(time.Until(end))
 	defer timer.Stop()
 	select {
@@ -98,10 +96,9 @@ func (q *queue) drain(workers *sync.WaitGroup) {
 		return
 	case <-timer.C:
 	}
-	for _, h := range q.leases.snapshot() {
-		if h.running.Load() {
-			h.call.Stop(abi.Interrupted)
-		}
+	all, _ = q.leases.snapshot()
+	for _, h := range all {
+		h.call.Stop(abi.Interrupted) // of no effect where no run is going on
 	}
 	<-done
 }
@@ -124,7 +121,7 @@ func (q *queue) receive(ctx context.Context) {
 		switch {
 		case err == nil:
 			wait = time.Second
-		case ctx.Err() != nil || errors.Is(err, drivers.ErrClosed):
+		case ctx.Err() != nil:
 			return
 		default:
 			q.log.Error("receive", keyError, err)
@@ -135,8 +132,13 @@ func (q *queue) receive(ctx context.Context) {
 }
 
 // serving waits where a queue with a single handler has nothing to run it with: then it
-// does not receive at all, and other hosts may.
+// does not receive at all, and other hosts may. Nor does any queue while a suspect is to be
+// the only one here.
 func (q *queue) serving(ctx context.Context) bool {
+	if !q.host.suspects.calm() {
+		sleep(ctx, 10*time.Millisecond)
+		return false
+	}
 	job := q.config().Handler
 	if job == "" {
 		return true
@@ -174,10 +176,13 @@ func (q *queue) room() int {
 // accept takes a batch under leases and hands it to the workers. What was delivered before
 // is never read ahead: if this host dies while it only waits, that would count as a stall.
 func (q *queue) accept(ds []*drivers.Delivery) {
-	q.received.Add(int64(len(ds)))
 	hs := q.leases.add(ds)
 	for i := range hs {
-		q.noteStalls(&hs[i])
+		h := &hs[i]
+		q.noteStalls(h)
+		if h.d.Held && policy.Suspect(h.d.Carry.Tally) {
+			q.host.suspects.hold(h)
+		}
 	}
 	var back []*held
 	q.mu.Lock()
@@ -251,9 +256,9 @@ func (q *queue) next() *held {
 }
 
 // leaseLost is called by leases, once for each delivery.
-func (q *queue) leaseLost(h *held) {
+func (q *queue) leaseLost(d *drivers.Delivery) {
 	q.host.counters.leaseLost.Add(1)
-	q.log.Warn("lease lost", keyID, h.d.ID, keyJob, h.d.Job, keyAttempt, h.d.Carry.Attempt())
+	q.log.Warn("lease lost", keyID, d.ID, keyJob, d.Job, keyAttempt, d.Carry.Attempt())
 }
 
 func (q *queue) renewalFailed(n int, err error) {

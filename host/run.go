@@ -2,11 +2,13 @@ package host
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/guesthand/guesthand/abi"
@@ -26,7 +28,7 @@ type attempt struct {
 	q       *queue
 	h       *held
 	job     string
-	plugin  *plugindir.Plugin // nil where there is no handler, and after the worker is done
+	plugin  *plugindir.Plugin // nil where there is no handler
 	digest  string
 	message policy.Message
 	policy  policy.Policy
@@ -38,21 +40,38 @@ type attempt struct {
 }
 
 // process takes one message to its settlement and tells whether a handler ran.
-func (q *queue) process(ctx context.Context, h *held) bool {
-	a := &h.attempt
-	a.q, a.h, a.job = q, h, q.route(h.d)
+func (q *queue) process(ctx context.Context, h *held) (ran bool) {
+	for {
+		a := &h.attempt
+		*a = attempt{q: q, h: h, job: q.route(h.d)}
+		ran, again := a.process(ctx)
+		if !again {
+			return ran
+		}
+	}
+}
+
+// process is one try. again is true where the message still waits for its handler, and
+// everything is to be looked up anew.
+func (a *attempt) process(ctx context.Context) (ran, again bool) {
+	q, h := a.q, a.h
+	if h.lost.Load() { // while it waited
+		q.host.suspects.forget(h)
+		q.leases.remove(h)
+		return false, false
+	}
 	a.message = policy.Message{
 		Tally: h.d.Carry.Tally, EnqueuedAt: h.d.EnqueuedAt, Retention: q.driver.Info().Retention,
 		MaxAttempts: q.lowered(h.d, abi.HeaderMaxAttempts), MaxDelays: q.lowered(h.d, abi.HeaderMaxDelays),
 	}
 	if h.d.Broken != "" {
 		a.bury("undecodable message: " + h.d.Broken)
-		return false
+		return false, false
 	}
 	var state plugindir.State
 	if a.plugin, state = q.host.plugins.Acquire(a.job); a.plugin == nil {
 		a.unhandled(state)
-		return false
+		return false, false
 	}
 	a.digest = a.plugin.Digest()
 	defer a.plugin.Release()
@@ -60,20 +79,20 @@ func (q *queue) process(ctx context.Context, h *held) bool {
 	a.policy = c.Policy(q.name, a.plugin.Handler())
 	if d, dead := policy.Arrival(a.message, a.policy, time.Now()); dead {
 		a.finish(abi.End{Cause: abi.Stalled, Text: d.Reason}, d)
-		return false
+		return false, false
 	}
 	if limit := a.plugin.Handler().Payload; len(h.d.Payload) > limit {
 		a.bury(fmt.Sprintf("payload of %d bytes is over the limit of %d", len(h.d.Payload), limit))
-		return false
+		return false, false
 	}
-	leave, ok := a.enter(ctx)
+	leave, ok, again := a.enter(ctx)
 	if !ok {
-		return false
+		return false, again
 	}
 	if leave != nil {
 		defer leave()
 	}
-	return a.run()
+	return a.run(), false
 }
 
 // route is the job a message is for: the queue's handler, else what the message says,
@@ -107,59 +126,80 @@ func (q *queue) lowered(d *drivers.Delivery, name string) int {
 }
 
 // enter waits for what the handler's own limits ask for, and for the suspects' turn. When
-// ok is false the message was put back.
-func (a *attempt) enter(ctx context.Context) (leave func(), ok bool) {
+// ok is false the message was put back, or is to be processed again.
+func (a *attempt) enter(ctx context.Context) (leave func(), ok, again bool) {
 	suspect := policy.Suspect(a.message.Tally)
 	gate := a.q.host.gates.of(a.plugin.Handler())
-	if !suspect && gate.open() {
-		if ctx.Err() != nil {
-			a.q.putBack(a.h, 0)
-			return nil, false
-		}
-		return nil, true
-	}
-	// A queue with a single handler has no other job to make room for.
-	if a.q.config().Handler == "" || suspect {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, slotWait)
-		defer cancel()
-	}
-	if suspect {
-		if leave, ok = a.q.host.suspects.enter(ctx, !a.h.d.Held); !ok {
-			a.putBackSoon(ctx)
-			return nil, false
+	if suspect || !gate.open() {
+		if leave, ok, again = a.wait(ctx, gate, suspect); !ok {
+			return nil, false, again
 		}
 	}
-	leaveGate, ok := gate.enter(ctx)
-	if !ok {
+	if ctx.Err() != nil {
 		if leave != nil {
 			leave()
 		}
-		a.putBackSoon(ctx)
-		return nil, false
+		a.q.putBack(a.h, 0)
+		return nil, false, false
 	}
-	if leave == nil {
-		return leaveGate, true
-	}
-	leaveTurn := leave // the result of that name is about to be another
-	return func() { leaveGate(); leaveTurn() }, true
+	return leave, true, false
 }
 
-// putBackSoon puts the message back uncounted: at once when the host stops, else for 1 to
-// 5 seconds, so that those that wait for one handler do not all come back together.
-func (a *attempt) putBackSoon(ctx context.Context) {
-	if ctx.Err() == context.Canceled {
-		a.q.putBack(a.h, 0)
-		return
+// wait waits for at most slotWait: then the message gives its slot to those of other jobs. A
+// queue with a single handler has none to make room for, and only looks again, whether the
+// handler is still the same; but it does not keep messages from other hosts through a pause.
+func (a *attempt) wait(ctx context.Context, g *gate, suspect bool) (leave func(), ok, again bool) {
+	waiting, cancel := context.WithTimeout(ctx, slotWait)
+	defer cancel()
+	if leave, ok = a.turns(waiting, g, suspect); ok {
+		if a.h.lost.Load() {
+			leave()
+			return nil, false, true
+		}
+		return leave, true, false
 	}
-	a.q.putBack(a.h, time.Second+rand.N(4*time.Second))
+	switch {
+	case ctx.Err() != nil:
+		a.q.putBack(a.h, 0)
+	case a.q.config().Handler == "", suspect, g.paused(time.Now()) > 0:
+		// Not all that wait for one handler are to come back together.
+		a.q.putBack(a.h, time.Second+rand.N(4*time.Second))
+	default:
+		<-waiting.Done() // a rate that is spent is known at once
+		return nil, false, true
+	}
+	return nil, false, false
+}
+
+// turns enters what a run of this message must enter.
+func (a *attempt) turns(ctx context.Context, g *gate, suspect bool) (leave func(), ok bool) {
+	if !suspect {
+		return g.enter(ctx)
+	}
+	s := &a.q.host.suspects
+	var leaveTurn func()
+	if a.h.d.Held {
+		leaveTurn, ok = s.enterAlone(ctx, a.h)
+	} else {
+		leaveTurn, ok = s.enter(ctx)
+	}
+	if !ok {
+		return nil, false
+	}
+	leaveGate, ok := g.enter(ctx)
+	if !ok {
+		if a.h.d.Held {
+			s.hold(a.h)
+		}
+		leaveTurn()
+		return nil, false
+	}
+	return func() { leaveGate(); leaveTurn() }, true
 }
 
 // run runs the handler and settles what it came to.
 func (a *attempt) run() bool {
 	q, h := a.q, a.h
-	h.running.Store(true)
-	q.running.Add(1)
 	if q.starts != nil {
 		q.starts.RecordStart(h.d)
 	}
@@ -170,8 +210,6 @@ func (a *attempt) run() bool {
 		Headers: h.d.Headers, Payload: h.d.Payload, State: h.d.Carry.State, Logger: q.host.guestLog,
 	}
 	a.result = a.plugin.Module().Run(&h.call)
-	h.running.Store(false)
-	q.running.Add(-1)
 	end := a.result.End
 	if h.lost.Load() && !(end.Cause == abi.Returned && end.Outcome.Kind == abi.Success) {
 		end = abi.End{Cause: abi.LeaseLost, Text: end.Text}
@@ -224,8 +262,8 @@ func (a *attempt) finish(end abi.End, d policy.Decision) {
 		a.word = end.Word()
 	}
 	if d.Verdict == 0 {
-		a.q.leases.remove([]*held{a.h})
 		a.report(nil)
+		a.q.leases.remove(a.h)
 		return
 	}
 	s := drivers.Settlement{Delivery: a.h.d, Verdict: d.Verdict}
@@ -301,11 +339,15 @@ func (a *attempt) report(err error) {
 	if err != nil {
 		word = ledger.Failed
 		q.host.counters.settleErrors.Add(1)
-		q.log.Error("settle", keyVerdict, a.decision.Verdict.String(), keyID, a.h.d.ID, keyJob, a.job, keyError, err)
+		level := slog.LevelError
+		if errors.Is(err, drivers.ErrLeaseLost) { // nobody can mend that: the message runs again
+			level = slog.LevelWarn
+		}
+		q.log.Log(context.Background(), level, "settle", keyVerdict, a.decision.Verdict.String(), keyID, a.h.d.ID, keyJob, a.job, keyError, err)
 	}
 	q.host.counters.count(a.word)
 	q.host.ledger.Record(ledger.Row{
-		ID: a.h.d.ID, Queue: q.name, Job: a.job, Attempt: a.message.Tally.Attempt(), Outcome: a.word,
+		ID: a.h.d.ID, Queue: q.name, Job: a.job, Attempt: a.number(), Outcome: a.word,
 		Cause: a.end.CauseWord(), Code: a.end.CodeOrNone(), Delay: a.end.Outcome.Delay, Error: a.errorText(),
 		Result: a.result.Output, Started: a.result.Started, Finished: time.Now(), Settlement: word,
 		Digest: a.digest, Worker: q.host.worker,
@@ -313,6 +355,15 @@ func (a *attempt) report(err error) {
 	if err == nil {
 		a.event()
 	}
+}
+
+// number is the attempt that this was, or the last one where no run came of it.
+func (a *attempt) number() int {
+	n := a.message.Tally.Attempt()
+	if a.result.Started.IsZero() {
+		n--
+	}
+	return n
 }
 
 // errorText is the run's error for the ledger, with the reason where the message died.
@@ -341,7 +392,7 @@ func (a *attempt) event() {
 		return
 	}
 	a.q.log.Log(context.Background(), level, text, keyID, a.h.d.ID, keyJob, a.job,
-		keyAttempt, a.message.Tally.Attempt(), keyOutcome, a.word, keyCause, a.end.CauseWord(),
+		keyAttempt, a.number(), keyOutcome, a.word, keyCause, a.end.CauseWord(),
 		keyReason, a.decision.Reason, keyDelay, a.decision.Delay, keyDuration, a.result.Duration, keyDigest, a.digest)
 }
 
@@ -355,6 +406,7 @@ func (q *queue) putBackWith(h *held, c drivers.Carry, delay time.Duration) {
 
 // settled is called by the settler, once for each settlement.
 func (q *queue) settled(f finished, err error) {
+	q.host.suspects.forget(f.h)
 	switch {
 	case f.ran:
 		f.h.attempt.report(err)
@@ -384,5 +436,5 @@ func cut(s string, n int) string {
 	if len(s) <= n {
 		return s
 	}
-	return s[:n]
+	return strings.ToValidUTF8(s[:n], "")
 }

@@ -3,14 +3,18 @@ package host
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/guesthand/guesthand/drivers"
 )
 
 const (
-	// settleBudget is how long a settlement may take, retries included.
+	// settleBudget is how long a settlement may take from its first try, all further ones
+	// included, and how long all of them may take once the queue stops.
 	settleBudget = 30 * time.Second
 	// settleGroup is the most settlements in one call to the driver, settleWorkers how
 	// many calls are in flight: two groups of 64 cost nothing against unconfirmed
@@ -26,20 +30,25 @@ type finished struct {
 	h   *held
 	s   drivers.Settlement
 	ran bool // it ends a run or a message, and is to be reported; else it only puts back
+	// What follows is set once the broker has refused it.
+	err   error
+	until time.Time // when it is given up
 }
 
 // settler hands settlements to the driver in groups, without ever waiting for a group to
 // fill. Acknowledgements have a lane of their own: they are what is fast and common, and
-// must not wait behind a retry's extra writes.
+// must not wait behind a retry's extra writes. What fails leaves its lane and is tried again
+// beside it: a dead letter that the broker refuses must not hold up the others.
 type settler struct {
 	queue  drivers.Queue
 	leases *leases
 	// done is called exactly once for each settlement, with nil after the broker's
 	// confirmation.
-	done   func(finished, error)
-	acks   lane
-	others lane
-	wg     sync.WaitGroup
+	done                 func(finished, error)
+	acks, others, failed lane
+	lanes, retrying      sync.WaitGroup
+	// end is when everything must be done, Unix nanoseconds; 0 until the queue stops.
+	end atomic.Int64
 }
 
 type lane struct {
@@ -52,12 +61,14 @@ type lane struct {
 
 func newSettler(q drivers.Queue, l *leases, done func(finished, error)) *settler {
 	s := &settler{queue: q, leases: l, done: done}
-	for _, ln := range []*lane{&s.acks, &s.others} {
+	for _, ln := range []*lane{&s.acks, &s.others, &s.failed} {
 		ln.more.L, ln.room.L = &ln.mu, &ln.mu
-		for range settleWorkers {
-			s.wg.Go(func() { s.work(ln) })
-		}
 	}
+	for range settleWorkers {
+		s.lanes.Go(func() { s.work(&s.acks) })
+		s.lanes.Go(func() { s.work(&s.others) })
+	}
+	s.retrying.Go(s.retry)
 	return s
 }
 
@@ -76,37 +87,52 @@ func (s *settler) settle(f finished) {
 	ln.more.Signal()
 }
 
-// close waits until everything queued is settled or given up. Nothing may be queued after.
-func (s *settler) close() {
-	for _, ln := range []*lane{&s.acks, &s.others} {
-		ln.mu.Lock()
-		ln.closed = true
-		ln.mu.Unlock()
-		ln.more.Broadcast()
-	}
-	s.wg.Wait()
-}
-
-func (s *settler) work(ln *lane) {
-	group := make([]finished, 0, settleGroup)
+// finishBy bounds what is still to be settled: a broker that is away must not keep the host
+// from stopping. The earliest time holds.
+func (s *settler) finishBy(t time.Time) {
 	for {
-		group = ln.take(group[:0])
-		if len(group) == 0 {
+		old := s.end.Load()
+		if old != 0 && old <= t.UnixNano() || s.end.CompareAndSwap(old, t.UnixNano()) {
 			return
 		}
-		s.carryOut(group)
-		clear(group)
 	}
 }
 
-// take waits for settlements and returns a group of them, none when the lane is closed and empty.
-func (ln *lane) take(group []finished) []finished {
+// deadline is when a settlement that begins now is given up.
+func (s *settler) deadline() time.Time {
+	t := time.Now().Add(settleBudget)
+	if end := s.end.Load(); end != 0 && end < t.UnixNano() {
+		return time.Unix(0, end)
+	}
+	return t
+}
+
+// close waits until everything queued is settled or given up. Nothing may be queued after.
+func (s *settler) close() {
+	s.finishBy(time.Now().Add(settleBudget))
+	s.acks.close()
+	s.others.close()
+	s.lanes.Wait()
+	s.failed.close()
+	s.retrying.Wait()
+}
+
+func (ln *lane) close() {
+	ln.mu.Lock()
+	ln.closed = true
+	ln.mu.Unlock()
+	ln.more.Broadcast()
+}
+
+// take waits for settlements and returns at most so many, none when the lane is closed and
+// empty.
+func (ln *lane) take(group []finished, most int) []finished {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
 	for len(ln.pending) == 0 && !ln.closed {
 		ln.more.Wait()
 	}
-	n := min(len(ln.pending), settleGroup)
+	n := min(len(ln.pending), most)
 	group = append(group, ln.pending[:n]...)
 	rest := copy(ln.pending, ln.pending[n:])
 	clear(ln.pending[rest:])
@@ -120,67 +146,134 @@ func (ln *lane) take(group []finished) []finished {
 	return group
 }
 
-// carryOut settles a group within the budget. What failed is tried again while it may be:
-// settlements are idempotent, and an unsettled message only costs another run.
-func (s *settler) carryOut(group []finished) {
-	ctx, cancel := context.WithTimeout(context.Background(), settleBudget)
-	defer cancel()
-	wait := 50 * time.Millisecond
+// offer queues a group, unless there is a backlog.
+func (ln *lane) offer(group []finished) bool {
+	ln.mu.Lock()
+	defer ln.mu.Unlock()
+	if len(ln.pending) >= settleBacklog {
+		return false
+	}
+	ln.pending = append(ln.pending, group...)
+	ln.more.Signal()
+	return true
+}
+
+// put queues a group that was taken from the lane.
+func (ln *lane) put(group []finished) {
+	ln.mu.Lock()
+	defer ln.mu.Unlock()
+	ln.pending = append(ln.pending, group...)
+}
+
+func (s *settler) work(ln *lane) {
+	group := make([]finished, 0, settleGroup)
 	for {
-		group = s.once(ctx, group)
+		group = ln.take(group[:0], settleGroup)
 		if len(group) == 0 {
 			return
 		}
-		select {
-		case <-ctx.Done():
-			s.giveUp(group, ctx.Err())
-			return
-		case <-time.After(wait):
-			wait = min(2*wait, 2*time.Second)
-		}
+		s.carryOut(group)
+		clear(group)
 	}
 }
 
-// once asks the driver once and returns what is worth another try.
-func (s *settler) once(ctx context.Context, group []finished) []finished {
+// The wait between two tries of what failed.
+const firstWait, longestWait = 50 * time.Millisecond, 2 * time.Second
+
+// carryOut settles a group and hands what failed to retry. Where too much has failed there
+// already, this lane waits, and with it the workers.
+func (s *settler) carryOut(group []finished) {
+	until := s.deadline()
+	for wait := firstWait; ; wait = min(2*wait, longestWait) {
+		group = s.once(group, until)
+		if len(group) == 0 || s.failed.offer(group) {
+			return
+		}
+		time.Sleep(min(wait, time.Until(until)))
+	}
+}
+
+// retry tries what failed again while it may be, all of it in each round: settlements are
+// idempotent, and an unsettled message only costs another run.
+func (s *settler) retry() {
+	var round []finished
+	for wait := firstWait; ; wait = min(2*wait, longestWait) {
+		round = s.failed.take(round[:0], 2*settleBacklog)
+		if len(round) == 0 {
+			return
+		}
+		time.Sleep(min(wait, time.Until(latest(round))))
+		for group := range slices.Chunk(round, settleGroup) {
+			again := s.once(group, latest(group))
+			if len(again) < len(group) {
+				wait = firstWait
+			}
+			s.failed.put(again)
+		}
+		clear(round)
+	}
+}
+
+func latest(group []finished) (t time.Time) {
+	for _, f := range group {
+		if f.until.After(t) {
+			t = f.until
+		}
+	}
+	return t
+}
+
+// once asks the driver once and returns what is worth another try. until is when those are
+// given up that were not refused before.
+func (s *settler) once(group []finished, until time.Time) []finished {
 	ss := make([]drivers.Settlement, 0, len(group))
 	asked, now := group[:0:0], time.Now()
 	for _, f := range group {
 		// Another worker may have the message by now: only a success is still true.
 		if f.s.Verdict != drivers.Ack && !f.h.settleable(now) {
-			s.giveUp([]finished{f}, drivers.ErrLeaseLost)
+			s.giveUp(f, lostBefore(f.err))
 			continue
 		}
+		f.h.settling.Store(true)
 		ss, asked = append(ss, f.s), append(asked, f)
 	}
 	if len(ss) == 0 {
 		return nil
 	}
+	ctx, cancel := context.WithDeadline(context.Background(), until)
 	errs := s.queue.Settle(ctx, ss)
-	settled := make([]*held, 0, len(asked))
-	again := asked[:0:0]
+	cancel()
+	settled, again := make([]*held, 0, len(asked)), group[:0:0]
+	now = time.Now()
 	for i, f := range asked {
+		if f.until.IsZero() {
+			f.until = until
+		}
 		switch err := errs[i]; {
 		case err == nil:
+			s.done(f, nil)
 			settled = append(settled, f.h)
-		case errors.Is(err, drivers.ErrLeaseLost), errors.Is(err, drivers.ErrClosed), ctx.Err() != nil:
-			s.giveUp([]finished{f}, err)
+		case errors.Is(err, drivers.ErrLeaseLost), errors.Is(err, drivers.ErrClosed), !now.Before(f.until):
+			s.giveUp(f, err)
 		default:
+			f.err = err
+			f.h.settling.Store(false)
 			again = append(again, f)
 		}
 	}
-	s.leases.remove(settled)
-	for i, f := range asked {
-		if errs[i] == nil {
-			s.done(f, nil)
-		}
-	}
+	s.leases.remove(settled...)
 	return again
 }
 
-func (s *settler) giveUp(group []finished, err error) {
-	for _, f := range group {
-		s.leases.remove([]*held{f.h})
-		s.done(f, err)
+// lostBefore is the error of what could not be settled before its lease ended.
+func lostBefore(cause error) error {
+	if cause == nil {
+		return drivers.ErrLeaseLost
 	}
+	return fmt.Errorf("%w, before that: %w", drivers.ErrLeaseLost, cause)
+}
+
+func (s *settler) giveUp(f finished, err error) {
+	s.done(f, err)
+	s.leases.remove(f.h)
 }
