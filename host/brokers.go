@@ -101,17 +101,25 @@ func (b *Brokers) broker(ctx context.Context, name string) (drivers.Driver, erro
 	return d, nil
 }
 
-// Ping asks every broker that is open and returns what does not answer.
+// Ping asks every broker that is open, all at once so that one that is silent until ctx ends
+// does not speak for the others, and returns what does not answer.
 func (b *Brokers) Ping(ctx context.Context) map[string]error {
 	b.mu.Lock()
 	open := maps.Clone(b.drivers)
 	b.mu.Unlock()
+	var asking sync.WaitGroup
+	var mu sync.Mutex
 	away := map[string]error{}
 	for name, d := range open {
-		if err := d.Ping(ctx); err != nil {
-			away[name] = err
-		}
+		asking.Go(func() {
+			if err := d.Ping(ctx); err != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				away[name] = err
+			}
+		})
 	}
+	asking.Wait()
 	return away
 }
 

@@ -2,10 +2,10 @@ package host
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -63,19 +63,29 @@ func (o *Operations) Send(ctx context.Context, queue string, ms []drivers.Messag
 // lines and keeps the others from nothing.
 func (o *Operations) Queues(ctx context.Context) ([]admin.QueueStatus, error) {
 	c := o.config()
-	var out []admin.QueueStatus
-	for _, name := range slices.Sorted(maps.Keys(c.Queues)) {
-		broker := c.Queues[name].Broker
-		s := admin.QueueStatus{Queue: name, Broker: broker, Driver: c.Brokers[broker].Driver}
-		n, err := o.counts(ctx, name)
-		if err != nil {
-			s.Error = err.Error()
-		}
-		s.Depth, s.InFlight, s.Delayed, s.Dead = n.Depth, n.InFlight, n.Delayed, n.Dead
-		out = append(out, s)
+	names := slices.Sorted(maps.Keys(c.Queues))
+	out := make([]admin.QueueStatus, len(names))
+	ctx, cancel := context.WithTimeout(ctx, countBudget)
+	defer cancel()
+	var counting sync.WaitGroup
+	for i, name := range names {
+		counting.Go(func() {
+			broker := c.Queues[name].Broker
+			s := admin.QueueStatus{Queue: name, Broker: broker, Driver: c.Brokers[broker].Driver}
+			n, err := o.counts(ctx, name)
+			if err != nil {
+				s.Error = err.Error()
+			}
+			s.Depth, s.InFlight, s.Delayed, s.Dead = n.Depth, n.InFlight, n.Delayed, n.Dead
+			out[i] = s
+		})
 	}
+	counting.Wait()
 	return out, nil
 }
+
+// countBudget is how long brokers may take to say how much they hold.
+const countBudget = 5 * time.Second
 
 func (o *Operations) counts(ctx context.Context, queue string) (drivers.Counts, error) {
 	q, err := o.brokers.Queue(ctx, queue)
@@ -92,7 +102,7 @@ func (o *Operations) Handlers(context.Context) ([]plugindir.Status, error) { ret
 func (o *Operations) Runs(ctx context.Context, f ledger.Filter) ([]ledger.Row, error) {
 	switch {
 	case o.config().Ledger.Driver == "none":
-		return nil, errors.New(`no ledger is kept: [ledger] driver is "none"`)
+		return nil, admin.ErrNoLedger
 	case o.ledger == nil: // nothing was run yet
 		return nil, nil
 	}

@@ -5,11 +5,15 @@ package admin
 
 import (
 	"context"
+	"errors"
 
 	"github.com/guesthand/guesthand/drivers"
 	"github.com/guesthand/guesthand/host/ledger"
 	"github.com/guesthand/guesthand/host/plugindir"
 )
+
+// ErrNoLedger is the answer to questions about runs where none are recorded.
+var ErrNoLedger = errors.New(`no ledger is kept: [ledger] driver is "none"`)
 
 // Service is what can be asked of a host. A running host answers it directly, the client
 // over HTTP, and a command with no host running by opening the brokers itself.
@@ -21,7 +25,7 @@ type Service interface {
 	Queues(ctx context.Context) ([]QueueStatus, error)
 	// Handlers tells what the plug-in directory holds; empty where no host runs.
 	Handlers(ctx context.Context) ([]plugindir.Status, error)
-	// Runs reads the ledger, newest first.
+	// Runs reads the ledger, newest first, or returns ErrNoLedger.
 	Runs(ctx context.Context, f ledger.Filter) ([]ledger.Row, error)
 	// Dead reads and changes a queue's dead letters.
 	Dead(ctx context.Context, queue string) (drivers.DeadLetters, error)
