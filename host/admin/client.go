@@ -70,8 +70,8 @@ func NewClient(base, token string) (*Client, error) {
 	return &Client{base: u.Scheme + "://" + u.Host, token: token, http: &http.Client{}}, nil
 }
 
-// do asks once. Where a host that was there has gone away, it asks again for as long as the
-// connection cannot be made at all.
+// do asks once. Where a host that was there has gone away, it asks again until there is one
+// once more, if the request certainly did not arrive or may as well be asked twice.
 func (c *Client) do(ctx context.Context, method, path string, in, out any) error {
 	var body []byte
 	if in != nil {
@@ -84,7 +84,7 @@ func (c *Client) do(ctx context.Context, method, path string, in, out any) error
 	for wait := 100 * time.Millisecond; ; wait = min(2*wait, 2*time.Second) {
 		err := c.once(ctx, method, path, body, out)
 		var away *UnreachableError
-		if !errors.As(err, &away) || !away.NotSent || !c.met.Load() || ctx.Err() != nil || time.Now().Add(wait).After(deadline) {
+		if !errors.As(err, &away) || !(away.NotSent || method == http.MethodGet) || !c.met.Load() || ctx.Err() != nil || time.Now().Add(wait).After(deadline) {
 			return err
 		}
 		select {

@@ -20,6 +20,7 @@ import (
 
 	"github.com/guesthand/guesthand/abi"
 	"github.com/guesthand/guesthand/drivers"
+	"github.com/guesthand/guesthand/host/config"
 	"github.com/guesthand/guesthand/host/ledger"
 )
 
@@ -28,6 +29,14 @@ const (
 	maxMessages = 1000     // of one request
 	maxPage     = 1000     // dead letters or runs of one answer
 	pingBudget  = 2 * time.Second
+	// fullPage is where an answer is long enough, bytes of payload, and deadChunk how many
+	// dead letters are read at once to see that.
+	fullPage  = 32 << 20
+	deadChunk = 8
+	// Clients that are slower than this are not waited for.
+	readBudget  = time.Minute
+	writeBudget = 5 * time.Minute
+	stopBudget  = 3 * time.Second
 )
 
 // Server answers the API.
@@ -66,7 +75,8 @@ func (s *Server) Serve(ctx context.Context, listeners ...net.Listener) error {
 		if !local {
 			handler = s.guard(l.Addr(), handler)
 		}
-		servers[i] = &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
+		servers[i] = &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: readBudget,
+			WriteTimeout: writeBudget, IdleTimeout: 2 * time.Minute,
 			ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug)}
 		go func() { failed <- servers[i].Serve(l) }()
 	}
@@ -75,16 +85,20 @@ func (s *Server) Serve(ctx context.Context, listeners ...net.Listener) error {
 	case <-ctx.Done():
 	case err = <-failed:
 	}
-	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopBudget)
 	defer cancel()
 	for _, server := range servers {
-		err = errors.Join(err, server.Shutdown(stop))
-	}
-	if errors.Is(err, http.ErrServerClosed) {
-		return nil
+		shut := server.Shutdown(stop)
+		if errors.Is(shut, context.DeadlineExceeded) { // somebody who does not finish a request
+			shut = server.Close()
+		}
+		err = errors.Join(err, shut)
 	}
 	return err
 }
+
+// maxSocketPath is what every system takes, bytes; Linux has four more.
+const maxSocketPath = 103
 
 // ListenSocket listens on the socket in the data directory, mode 0600. One that a dead
 // host left behind is replaced, one that answers is an error.
@@ -92,14 +106,17 @@ func ListenSocket(ctx context.Context, path string) (net.Listener, error) {
 	var d net.Dialer
 	if conn, err := d.DialContext(ctx, "unix", path); err == nil {
 		conn.Close()
-		return nil, fmt.Errorf("another host answers on %s", path)
+		return nil, fmt.Errorf("another host answers on %s; only one can run on a data directory", path)
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("socket left behind: %w", err)
 	}
 	var lc net.ListenConfig
 	l, err := lc.Listen(ctx, "unix", path)
-	if err != nil {
+	switch {
+	case err != nil && len(path) > maxSocketPath:
+		return nil, fmt.Errorf("%w: systems take %d bytes, this has %d; choose a shorter data directory", err, maxSocketPath, len(path))
+	case err != nil:
 		return nil, err
 	}
 	if err := os.Chmod(path, 0o600); err != nil {
@@ -211,12 +228,12 @@ func limitOf(q url.Values) (int, error) {
 }
 
 // enqueue takes the body as the payload, whatever its content type, so that curl is a
-// producer. Guesthand-* and ce-* headers and traceparent travel with the message; Delay and
-// Idempotency-Key are ours to read.
+// producer. Guesthand-*, ce-* and x-* headers, traceparent and the content type travel with
+// the message; Idempotency-Key and ?delay= are for us.
 func (s *Server) enqueue(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	if err != nil {
-		s.fail(w, http.StatusRequestEntityTooLarge, err)
+		s.badBody(w, err)
 		return
 	}
 	m := drivers.Message{Job: r.PathValue("job"), Payload: body, Headers: drivers.Header{},
@@ -230,12 +247,14 @@ func (s *Server) enqueue(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if v := r.URL.Query().Get("delay"); v != "" {
-		d, err := time.ParseDuration(v)
+		d, err := config.ParseDuration(v)
 		if err != nil || d < 0 {
-			s.fail(w, http.StatusBadRequest, fmt.Errorf("delay: %q is no duration such as 30s", v))
+			s.fail(w, http.StatusBadRequest, fmt.Errorf("delay: %q is no duration; write 500ms, 10s, 5m, 2h or 1d", v))
 			return
 		}
-		m.NotBefore = time.Now().Add(d)
+		if d > 0 {
+			m.NotBefore = time.Now().Add(d)
+		}
 	}
 	ids, errs, err := s.host.Send(r.Context(), r.PathValue("queue"), []drivers.Message{m})
 	if err == nil {
@@ -260,8 +279,10 @@ func carried(name string) bool {
 
 func (s *Server) send(w http.ResponseWriter, r *http.Request) {
 	var req sendRequest
-	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody)).Decode(&req); err != nil {
-		s.fail(w, http.StatusBadRequest, fmt.Errorf("body: %w", err))
+	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody))
+	d.DisallowUnknownFields() // what we do not know would not be sent
+	if err := d.Decode(&req); err != nil {
+		s.badBody(w, err)
 		return
 	}
 	if len(req.Messages) == 0 || len(req.Messages) > maxMessages {
@@ -284,6 +305,15 @@ func (s *Server) send(w http.ResponseWriter, r *http.Request) {
 	s.answer(w, http.StatusOK, res)
 }
 
+func (s *Server) badBody(w http.ResponseWriter, err error) {
+	var large *http.MaxBytesError
+	if errors.As(err, &large) {
+		s.fail(w, http.StatusRequestEntityTooLarge, fmt.Errorf("body is over the limit of %d bytes", large.Limit))
+		return
+	}
+	s.fail(w, http.StatusBadRequest, fmt.Errorf("body: %w", err))
+}
+
 func (s *Server) deadList(w http.ResponseWriter, r *http.Request) {
 	limit, err := limitOf(r.URL.Query())
 	if err != nil {
@@ -291,9 +321,30 @@ func (s *Server) deadList(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.withDead(w, r, func(d drivers.DeadLetters) (any, error) {
-		ls, err := d.ListDead(r.Context(), r.URL.Query().Get("after"), limit)
+		ls, err := deadPage(r.Context(), d, r.URL.Query().Get("after"), limit)
 		return orEmpty(ls), err
 	})
+}
+
+// deadPage is a page of at most limit dead letters, and fewer where they are large. Only an
+// empty page is the end.
+func deadPage(ctx context.Context, d drivers.DeadLetters, after string, limit int) (page []drivers.DeadLetter, err error) {
+	for size := 0; len(page) < limit && size < fullPage; {
+		most := min(deadChunk, limit-len(page))
+		ls, err := d.ListDead(ctx, after, most)
+		if err != nil {
+			return nil, err
+		}
+		page = append(page, ls...)
+		if len(ls) < most {
+			break
+		}
+		for _, l := range ls {
+			size += len(l.Payload)
+		}
+		after = ls[len(ls)-1].Entry
+	}
+	return page, nil
 }
 
 func (s *Server) deadGet(w http.ResponseWriter, r *http.Request) {
@@ -341,7 +392,9 @@ func statusOf(err error) int {
 	case errors.Is(err, drivers.ErrInvalid):
 		return http.StatusBadRequest
 	case errors.Is(err, drivers.ErrUnsupported):
-		return http.StatusNotImplemented
+		return http.StatusUnprocessableEntity
+	case errors.Is(err, ErrNoLedger):
+		return http.StatusConflict
 	case errors.Is(err, drivers.ErrTooLarge):
 		return http.StatusRequestEntityTooLarge
 	}
