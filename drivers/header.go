@@ -66,7 +66,8 @@ func (h Header) Names() []string {
 // Validate says which name or value would not arrive everywhere as it was sent: a name must
 // be a token as in HTTP, a value UTF-8 without control characters (a tab inside is fine) and
 // without spaces at its ends. A driver's Send calls it, so that what it refuses is refused
-// the same on every broker; what was received is never judged by it.
+// the same on every broker; what was received is never judged by it. The error wraps
+// ErrInvalid.
 func (h Header) Validate() error {
 	var bad error
 	worst := ""
@@ -80,16 +81,16 @@ func (h Header) Validate() error {
 
 func validField(name string, values []string) error {
 	if name == "" || strings.ContainsFunc(name, notToken) {
-		return fmt.Errorf("header %q: a name has letters, digits and !#$%%&'*+-.^_`|~ only", name)
+		return fmt.Errorf("header %q: a name has letters, digits and !#$%%&'*+-.^_`|~ only: %w", name, ErrInvalid)
 	}
 	for _, v := range values {
 		switch {
 		case !utf8.ValidString(v):
-			return fmt.Errorf("header %q: the value is not UTF-8", name)
+			return fmt.Errorf("header %q: the value is not UTF-8: %w", name, ErrInvalid)
 		case strings.ContainsFunc(v, control):
-			return fmt.Errorf("header %q: the value has a control character", name)
+			return fmt.Errorf("header %q: the value has a control character: %w", name, ErrInvalid)
 		case v != strings.Trim(v, " \t"):
-			return fmt.Errorf("header %q: the value begins or ends with a space", name)
+			return fmt.Errorf("header %q: the value begins or ends with a space: %w", name, ErrInvalid)
 		}
 	}
 	return nil

@@ -35,5 +35,8 @@ func readHeaders(args []string) (drivers.Header, error) {
 		}
 		h[name] = append(h[name], value)
 	}
+	if err := h.Validate(); err != nil {
+		return nil, fail(exitUsage, "", err)
+	}
 	return h, nil
 }

@@ -2,13 +2,10 @@ package natsdriver
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/google/uuid"
 	"github.com/nats-io/nats.go"
@@ -49,6 +46,7 @@ func (q *queue) Send(ctx context.Context, ms []drivers.Message) []error {
 func (q *queue) sendSome(ctx context.Context, ms []drivers.Message, errs []error) {
 	ctx, cancel := context.WithTimeout(ctx, 3*requestTimeout)
 	defer cancel()
+	q.d.awaitConnection(ctx, requestTimeout)
 	futures := make([]jetstream.PubAckFuture, len(ms))
 	for i := range ms {
 		if errs[i] = ctx.Err(); errs[i] == nil && q.isDone() {
@@ -73,6 +71,26 @@ func (q *queue) sendSome(ctx context.Context, ms []drivers.Message, errs []error
 	}
 }
 
+// awaitConnection gives a connection that broke a moment to come back: nothing was sent yet,
+// so waiting leaves no doubt about what the server has.
+func (d *Driver) awaitConnection(ctx context.Context, most time.Duration) {
+	if d.nc.IsConnected() {
+		return
+	}
+	back := d.nc.StatusChanged(nats.CONNECTED)
+	defer d.nc.RemoveStatusListener(back)
+	if d.nc.IsConnected() {
+		return
+	}
+	t := time.NewTimer(most)
+	defer t.Stop()
+	select {
+	case <-back:
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
+
 func (q *queue) publish(m drivers.Message) (jetstream.PubAckFuture, error) {
 	msg, err := q.message(m)
 	if err != nil {
@@ -87,7 +105,7 @@ func (q *queue) publish(m drivers.Message) (jetstream.PubAckFuture, error) {
 // message is m as NATS carries it.
 func (q *queue) message(m drivers.Message) (*nats.Msg, error) {
 	if m.Job == "" {
-		return nil, errors.New("a message needs a job")
+		return nil, fmt.Errorf("a message needs a job: %w", drivers.ErrInvalid)
 	}
 	if len(m.Payload) > q.info.MaxPayload {
 		return nil, fmt.Errorf("payload of %d bytes, the server takes %d: %w", len(m.Payload), q.info.MaxPayload, drivers.ErrTooLarge)
@@ -130,25 +148,16 @@ func msgSize(m *nats.Msg) int { return m.Size() - len(m.Subject) - len(m.Reply) 
 
 // checkHeaders refuses what NATS would alter on the way, or what would command the server.
 func checkHeaders(h drivers.Header) error {
-	for _, name := range slices.Sorted(maps.Keys(h)) {
-		switch {
-		case name == "" || strings.ContainsFunc(name, notInName):
-			return fmt.Errorf("header name %q: NATS takes letters, digits and punctuation without colon and spaces", name)
-		case hasFoldedPrefix(name, "Nats-"):
-			return fmt.Errorf("header %q: names that begin with Nats- are commands to the server", name)
-		}
-		for _, v := range h[name] {
-			if !utf8.ValidString(v) || strings.ContainsFunc(v, notInValue) || strings.Trim(v, " \t") != v {
-				return fmt.Errorf("header %q: NATS values are UTF-8 without line breaks, control characters, or spaces at the ends: %q", name, v)
-			}
+	if err := h.Validate(); err != nil {
+		return err
+	}
+	for _, name := range h.Names() {
+		if hasFoldedPrefix(name, "Nats-") {
+			return fmt.Errorf("header %q: names that begin with Nats- are commands to the server: %w", name, drivers.ErrInvalid)
 		}
 	}
 	return nil
 }
-
-func notInName(r rune) bool { return r <= ' ' || r >= 0x7f || r == ':' }
-
-func notInValue(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }
 
 func hasFoldedPrefix(s, prefix string) bool {
 	return len(s) >= len(prefix) && strings.EqualFold(s[:len(prefix)], prefix)
