@@ -39,6 +39,13 @@ func newCheck(g *globals) *cobra.Command {
 
 func (g *globals) check(ctx context.Context, out io.Writer) error {
 	fs, err := g.findings(ctx)
+	var bad *config.Error
+	if errors.As(err, &bad) && g.json {
+		if err := printFindings(out, true, issues(bad)); err != nil {
+			return err
+		}
+		return &exitError{code: exitUsage}
+	}
 	if err != nil {
 		return err
 	}
@@ -67,16 +74,16 @@ func printFindings(w io.Writer, asJSON bool, fs []finding) error {
 	})
 }
 
+func issues(bad *config.Error) []finding {
+	fs := make([]finding, len(bad.Issues))
+	for i, is := range bad.Issues {
+		fs[i] = finding{"config", is.Key, "error", is.String()}
+	}
+	return fs
+}
+
 func (g *globals) findings(ctx context.Context) ([]finding, error) {
 	c, err := g.load()
-	var bad *config.Error
-	if errors.As(err, &bad) && g.json {
-		fs := make([]finding, len(bad.Issues))
-		for i, is := range bad.Issues {
-			fs[i] = finding{"config", is.Key, "error", is.String()}
-		}
-		return fs, nil
-	}
 	if err != nil {
 		return nil, err
 	}
@@ -122,7 +129,7 @@ func checkPlugins(ctx context.Context, c *config.Config, log *slog.Logger) (map[
 	for _, note := range d.Notes() {
 		fs = append(fs, finding{"plugin", c.Plugins, "warning", note})
 	}
-	for job := range c.Handlers {
+	for _, job := range slices.Sorted(maps.Keys(c.Handlers)) {
 		if _, ok := jobs[job]; !ok {
 			fs = append(fs, finding{"plugin", job, "warning", fmt.Sprintf("[handlers.%s] is configured, but there is no %s.wasm in %s", job, job, c.Plugins)})
 		}
@@ -133,7 +140,8 @@ func checkPlugins(ctx context.Context, c *config.Config, log *slog.Logger) (map[
 // checkQueues opens every queue and holds the broker's limits against the policies.
 func checkQueues(ctx context.Context, c *config.Config, jobs map[string]config.Handler, log *slog.Logger) (fs []finding) {
 	_, running := admin.DialSocket(ctx, socketPath(c))
-	brokers := host.NewBrokers(c, openers, host.OpenOptions{Worker: host.WorkerName(), Logger: log}, true)
+	// With consumers, which have limits of their own.
+	brokers := host.NewBrokers(c, openers, host.OpenOptions{Worker: host.WorkerName(), Logger: log}, false)
 	defer func() {
 		if err := brokers.Close(context.WithoutCancel(ctx)); err != nil {
 			fs = append(fs, finding{"broker", "", "warning", "close: " + err.Error()})

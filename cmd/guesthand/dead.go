@@ -15,8 +15,8 @@ import (
 	"github.com/guesthand/guesthand/drivers"
 )
 
-// deadPage is how many dead letters are asked for at once.
-const deadPage = 100
+// deadPage is how many dead letters are asked for at once. They may be large.
+const deadPage = 25
 
 func newDead(g *globals) *cobra.Command {
 	c := &cobra.Command{
@@ -56,7 +56,7 @@ func eachDead(ctx context.Context, d drivers.DeadLetters, f func(drivers.DeadLet
 			}
 			after = l.Entry
 		}
-		if len(page) < deadPage {
+		if len(page) == 0 { // a page that is not full is no end: a host cuts large ones
 			return nil
 		}
 	}
@@ -190,19 +190,16 @@ func newDeadChange(g *globals, verb, short, done string, change func(drivers.Dea
 				if err != nil {
 					return err
 				}
-				p, n := newProgress(done), 0
-				for _, l := range entries {
-					if err = change(d, c.Context(), l.Entry); err != nil {
-						break
-					}
-					n++
+				p := newProgress(done)
+				n, err := changeAll(entries, all, func(l drivers.DeadLetter) error {
+					return change(d, c.Context(), l.Entry)
+				}, func(n int, l drivers.DeadLetter) error {
 					p.at(n, len(entries))
-					if g.json {
-						if err = jsonLine(c.OutOrStdout(), map[string]string{"id": l.ID, "entry": l.Entry}); err != nil {
-							break
-						}
+					if !g.json {
+						return nil
 					}
-				}
+					return jsonLine(c.OutOrStdout(), map[string]string{"id": l.ID, "entry": l.Entry})
+				})
 				p.end()
 				fmt.Fprintf(os.Stderr, "%s %d of %d\n", done, n, len(entries))
 				return err
@@ -211,6 +208,25 @@ func newDeadChange(g *globals, verb, short, done string, change func(drivers.Dea
 	}
 	c.Flags().BoolVar(&all, "all", false, "every dead letter there is now")
 	return c
+}
+
+// changeAll changes one dead letter after the other up to the first error, reports each and
+// returns how many there were. With all, one that is gone by now was changed by somebody else.
+func changeAll(entries []drivers.DeadLetter, all bool, change func(drivers.DeadLetter) error, report func(int, drivers.DeadLetter) error) (n int, err error) {
+	for _, l := range entries {
+		err := change(l)
+		if all && errors.Is(err, drivers.ErrNotFound) {
+			continue
+		}
+		if err != nil {
+			return n, err
+		}
+		n++
+		if err := report(n, l); err != nil {
+			return n, err
+		}
+	}
+	return n, nil
 }
 
 // deadEntries are the dead letters that a command names. With --all they are listed before

@@ -10,12 +10,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"os/signal"
 	"syscall"
 
 	"github.com/spf13/cobra"
 
+	"github.com/guesthand/guesthand/drivers"
 	"github.com/guesthand/guesthand/host"
 	"github.com/guesthand/guesthand/host/admin"
 	"github.com/guesthand/guesthand/host/config"
@@ -89,6 +91,8 @@ func classify(err error) (code int, hint string) {
 		return exitUnreachable, "is the host running? start it with: guesthand run"
 	case errors.As(err, &remote) && remote.Status >= 500:
 		return exitUnreachable, ""
+	case errors.As(err, &remote) && remote.Status == http.StatusNotFound && !errors.Is(err, drivers.ErrNotFound):
+		return exitUsage, "" // a queue, as UnknownQueueError where no host runs
 	case errors.As(err, &remote):
 		return exitNotFine, ""
 	}

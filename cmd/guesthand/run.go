@@ -45,32 +45,31 @@ func (g *globals) run() error {
 	defer stop()
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	defer signal.Stop(signals)
+	reload := make(chan struct{}, 1)
+	go onSignals(ctx, stop, signals, reload, log)
 
-	opened := make(chan struct{})
-	var h *host.Host
-	go func() { // from here on signals are ours, also while the host opens
-		defer close(opened)
-		h, err = host.New(ctx, host.Options{Config: c, Openers: openers, Logger: log, LockWait: lockWait})
-	}()
-	for waiting := true; waiting; {
-		select {
-		case <-opened:
-			waiting = false
-		case s := <-signals:
-			if s != syscall.SIGHUP {
-				stop()
-			}
-		}
-	}
-	if err != nil {
+	h, err := host.New(ctx, host.Options{Config: c, Openers: openers, Logger: log, LockWait: lockWait})
+	switch {
+	case err != nil && ctx.Err() != nil:
+		log.Info("stopped while opening", "error", err)
+		return nil
+	case err != nil:
 		return err
 	}
-	if ctx.Err() != nil {
-		return h.Close(context.Background())
-	}
-	go g.onSignals(ctx, stop, signals, h, log, level)
-	return errors.Join(serve(ctx, stop, c, h, log), h.Close(context.WithoutCancel(ctx)))
+	var reloading sync.WaitGroup
+	reloading.Go(func() {
+		for ctx.Err() == nil {
+			select {
+			case <-ctx.Done():
+			case <-reload:
+				g.reload(ctx, h, log, level)
+			}
+		}
+	})
+	err = serve(ctx, stop, c, h, log)
+	stop()
+	reloading.Wait()
+	return errors.Join(err, h.Close(context.WithoutCancel(ctx)))
 }
 
 // serve runs the host and its API until ctx ends and the host has drained. The API answers
@@ -98,7 +97,7 @@ func serve(ctx context.Context, stop context.CancelFunc, c *config.Config, h *ho
 func listen(ctx context.Context, c *config.Config, log *slog.Logger) ([]net.Listener, error) {
 	socket, err := admin.ListenSocket(ctx, socketPath(c))
 	if err != nil {
-		return nil, fail(exitNotFine, "only one host can run on a data directory", err)
+		return nil, fail(exitNotFine, "", err)
 	}
 	listeners := []net.Listener{socket}
 	if c.Admin.Listen == "" {
@@ -114,12 +113,16 @@ func listen(ctx context.Context, c *config.Config, log *slog.Logger) ([]net.List
 	return append(listeners, l), nil
 }
 
-// onSignals is the two-step stop, and SIGHUP.
-func (g *globals) onSignals(ctx context.Context, stop context.CancelFunc, signals <-chan os.Signal, h *host.Host, log *slog.Logger, level *slog.LevelVar) {
+// onSignals is the two-step stop, and asks for a reload at SIGHUP. It never waits: the second
+// signal has to end the process whatever that is busy with.
+func onSignals(ctx context.Context, stop context.CancelFunc, signals <-chan os.Signal, reload chan<- struct{}, log *slog.Logger) {
 	for s := range signals {
 		switch {
 		case s == syscall.SIGHUP:
-			g.reload(context.WithoutCancel(ctx), h, log, level)
+			select {
+			case reload <- struct{}{}:
+			default: // one is to come anyway
+			}
 		case ctx.Err() == nil:
 			stop()
 		default:
@@ -130,6 +133,7 @@ func (g *globals) onSignals(ctx context.Context, stop context.CancelFunc, signal
 }
 
 func (g *globals) reload(ctx context.Context, h *host.Host, log *slog.Logger, level *slog.LevelVar) {
+	log.Info("reloading")
 	c, err := g.load()
 	if err != nil {
 		log.Error("reload: the configuration in force stays", "error", err)

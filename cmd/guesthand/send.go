@@ -88,6 +88,11 @@ func (g *globals) send(ctx context.Context, out io.Writer, f sendFlags, queue, j
 		return err
 	}
 	defer done()
+	if f.wait { // what nobody records cannot be waited for
+		if _, err := s.Runs(ctx, ledger.Filter{Limit: 1}); err != nil {
+			return err
+		}
+	}
 	accepted, last := 0, ""
 	p := newProgress("sent")
 	for accepted < f.count && err == nil {
@@ -119,20 +124,23 @@ func (g *globals) send(ctx context.Context, out io.Writer, f sendFlags, queue, j
 	return nil
 }
 
-// sendSome sends n copies and returns the ids of those that the broker confirmed, up to the
-// first that it did not.
+// sendSome sends n copies and returns the ids of those that the broker confirmed, and an
+// error if that was not all of them.
 func sendSome(ctx context.Context, s admin.Service, queue string, m drivers.Message, n int) ([]string, error) {
 	ms := make([]drivers.Message, n)
 	for i := range ms {
 		ms[i] = m
 	}
 	ids, errs, err := s.Send(ctx, queue, ms)
+	confirmed := ids[:0]
 	for i, e := range errs {
-		if e != nil {
-			return ids[:i], e
+		if e == nil {
+			confirmed = append(confirmed, ids[i])
+		} else if err == nil {
+			err = e
 		}
 	}
-	return ids, err
+	return confirmed, err
 }
 
 // sendError gives an error of sending its exit status: what cannot be sent is the caller's
