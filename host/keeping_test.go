@@ -78,7 +78,10 @@ func (r *rig) with(s stub) {
 	r.wrap = func(q drivers.Queue) drivers.Queue {
 		wrapped := s
 		wrapped.Queue = q
-		return &wrapped
+		return struct {
+			*stub
+			drivers.DeadLetters
+		}{&wrapped, q.(drivers.DeadLetters)}
 	}
 }
 
@@ -187,6 +190,56 @@ func TestLeaseLostWhileWaitingIsNoRun(t *testing.T) {
 	for _, row := range h.history(waits) {
 		if row.Outcome == "lease-lost" {
 			t.Errorf("a message that only waited has a run: %+v", row)
+		}
+	}
+}
+
+// Whatever a driver says, a queue that stops receiving for good must not look alive.
+func TestReceivingGoesOnAfterAnError(t *testing.T) {
+	r := newRig(t, quick)
+	var calls atomic.Int32
+	r.with(stub{receive: func(ctx context.Context, q drivers.Queue, max int) ([]*drivers.Delivery, error) {
+		if calls.Add(1) == 1 {
+			return nil, drivers.ErrClosed
+		}
+		return q.Receive(ctx, max)
+	}})
+	r.install("puppet")
+	h := r.start()
+	if rows := h.end(h.send("puppet", "0")); outcomes(rows) != "success/acked" {
+		t.Errorf("%s", outcomes(rows))
+	}
+	if !r.logged("msg=receive")() {
+		t.Error("the error is not logged")
+	}
+}
+
+// What died without a run has no run's number: the ledger says what the dead letter says.
+func TestRowsOfWhatDidNotRun(t *testing.T) {
+	r := newRig(t, quick+"[handlers.puppet]\npayload = \"1KiB\"\n")
+	r.with(stub{receive: func(ctx context.Context, q drivers.Queue, max int) ([]*drivers.Delivery, error) {
+		ds, err := q.Receive(ctx, max)
+		for _, d := range ds {
+			if _, ok := d.Headers.Get("Stalls"); ok {
+				d.Carry.Stalls, d.Stalled = 6, 1
+			}
+		}
+		return ds, err
+	}})
+	r.install("puppet")
+	h := r.start()
+	large := h.send("puppet", strings.Repeat("x", 2000))
+	if rows := h.end(large); len(rows) != 1 || rows[0].Attempt != 0 || h.dead(large).LastAttempt() != 0 {
+		t.Errorf("%+v", rows)
+	}
+	stalled := h.send("puppet", "0", "Stalls", "6")
+	rows := h.end(stalled)
+	if outcomes(rows) != "stalled/none stalled/dead" && outcomes(rows) != "stalled/dead stalled/none" {
+		t.Errorf("%s", outcomes(rows))
+	}
+	for _, row := range rows {
+		if row.Attempt != 6 || h.dead(stalled).LastAttempt() != 6 {
+			t.Errorf("%+v, letter %d", row, h.dead(stalled).LastAttempt())
 		}
 	}
 }

@@ -24,7 +24,9 @@ type queue struct {
 	starts drivers.StartRecorder // nil: the broker's own counts survive us
 	leases *leases
 	settle *settler
-	log    *slog.Logger
+	// retention is the broker's, read once: Info makes a copy each time.
+	retention time.Duration
+	log       *slog.Logger
 
 	mu      sync.Mutex
 	work    sync.Cond // the backlog has something, or the queue stops
@@ -39,7 +41,8 @@ func (h *Host) newQueue(c config.Queue, dq drivers.Queue) *queue {
 	q := &queue{host: h, name: c.Name, driver: dq, log: h.log.With(keyQueue, c.Name)}
 	q.starts, _ = dq.(drivers.StartRecorder)
 	q.work.L, q.free.L = &q.mu, &q.mu
-	q.ahead.lease = dq.Info().Lease
+	info := dq.Info()
+	q.ahead.lease, q.retention = info.Lease, info.Retention
 	q.leases = newLeases(dq, q.leaseLost, q.renewalFailed)
 	q.settle = newSettler(dq, q.leases, q.settled)
 	return q

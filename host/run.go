@@ -61,7 +61,7 @@ func (a *attempt) process(ctx context.Context) (ran, again bool) {
 		return false, false
 	}
 	a.message = policy.Message{
-		Tally: h.d.Carry.Tally, EnqueuedAt: h.d.EnqueuedAt, Retention: q.driver.Info().Retention,
+		Tally: h.d.Carry.Tally, EnqueuedAt: h.d.EnqueuedAt, Retention: q.retention,
 		MaxAttempts: q.lowered(h.d, abi.HeaderMaxAttempts), MaxDelays: q.lowered(h.d, abi.HeaderMaxDelays),
 	}
 	if h.d.Broken != "" {
