@@ -2,8 +2,6 @@ package main
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -18,61 +16,13 @@ const promiseConfig = `
 [queues.q]
 broker = "b"
 retry = { max_attempts = 2, base = "20ms" }
-unknown_job = { wait = "100ms", tries = 0 }
+unknown_job = { wait = "10s", tries = 0 }
 [handlers.puppet]
 timeout = "1s"
 payload = "4KiB"
 [admin]
 listen = "none"
 `
-
-// Every outcome, as a person sees it with send, runs, dead list and dead replay.
-func TestPromisedOutcomes(t *testing.T) {
-	eachBroker(t, func(t *testing.T, broker string) {
-		s := newSite(t, fmt.Sprintf(promiseConfig, broker))
-		s.puppet("puppet")
-		s.start()
-		tests := []struct {
-			payload, outcome, settlement, reason string
-			attempts                             int
-		}{
-			{"0", "success", ledger.Acked, "", 1},
-			{"1;try again", "retry", ledger.DeadLtr, "max attempts (2) exhausted after failure 2: retry: try again", 2},
-			{"10 30;busy", "retry-after", ledger.DeadLtr, "max attempts (2) exhausted after failure 2: retry-after: busy", 2},
-			{"11 30|0", "success", ledger.Acked, "", 2},
-			{"12;hopeless", "permanent", ledger.DeadLtr, "permanent: hopeless", 1},
-			{"13;not mine", "reject", ledger.Rejected, "", 1},
-			{"trap", "retry", ledger.DeadLtr, "max attempts (2) exhausted after failure 2: trap: panic: puppet: trap", 2},
-			{"loop", "retry", ledger.DeadLtr, "max attempts (2) exhausted after failure 2: timeout: deadline of 1s exceeded", 2},
-		}
-		for _, tt := range tests {
-			t.Run(tt.payload, func(t *testing.T) {
-				id := strings.TrimSpace(s.must("send", "q", "puppet", "--payload", tt.payload))
-				last := s.ended(id)
-				if last.Outcome != tt.outcome || last.Settlement != tt.settlement || last.Attempt != tt.attempts || last.Digest == "" {
-					t.Errorf("%+v", last)
-				}
-				if tt.reason == "" {
-					return
-				}
-				l := s.letter(id)
-				if !strings.HasPrefix(l.Reason, tt.reason) || l.Tally.Failures != tt.attempts || l.LastAttempt() != tt.attempts ||
-					l.Digest != last.Digest || string(l.Payload) != tt.payload {
-					t.Errorf("%+v", l)
-				}
-				s.must("dead", "replay", "q", l.Entry)
-				hosttest.Eventually(t, patience, "the replay to die again", func() bool {
-					ls := lines[drivers.DeadLetter](t, s.must("dead", "list", "q", "--json"))
-					return len(ls) > 0 && ls[len(ls)-1].ID == id && ls[len(ls)-1].Replays == 1
-				})
-				if again := s.letter(id); again.Tally.Failures != tt.attempts || again.LastAttempt() != 2*tt.attempts {
-					t.Errorf("a fresh budget and the next attempts: %+v", again)
-				}
-				s.must("dead", "drop", "q", id)
-			})
-		}
-	})
-}
 
 // ended waits for a message's end and returns its last run.
 func (s *site) ended(id string) (last ledger.Row) {
@@ -96,38 +46,6 @@ func (s *site) letter(id string) drivers.DeadLetter {
 		s.t.Fatalf("%d dead letters of %s", len(ls), id)
 	}
 	return ls[0]
-}
-
-// A module dropped in is served, garbage over it changes nothing but a line in the log, and
-// what it served waits uncounted when it is gone.
-func TestPromisedPluginDirectory(t *testing.T) {
-	s := newSite(t, fmt.Sprintf(promiseConfig, embedded))
-	p := s.start()
-	first := strings.TrimSpace(s.must("send", "q", "late", "--payload", "0"))
-	p.waitFor("no handler")
-	s.puppet("late")
-	if row := s.ended(first); row.Outcome != "success" || row.Attempt != 1 {
-		t.Errorf("%+v", row)
-	}
-	file := filepath.Join(s.dir, "plugins", "late.wasm")
-	s.write("plugins/late.wasm", "garbage")
-	p.waitFor("plugin refused, the version before serves on")
-	if out := s.must("send", "q", "late", "--payload", "0", "--wait"); out != "attempt 1" {
-		t.Errorf("the old version answers %q", out)
-	}
-	if err := os.Remove(file); err != nil {
-		t.Fatal(err)
-	}
-	p.waitFor(`"plugin removed"`)
-	gone := strings.TrimSpace(s.must("send", "q", "late", "--payload", "0"))
-	hosttest.Eventually(t, patience, "the message to wait", func() bool { return s.queue("q").Delayed == 1 })
-	if rows := s.runs("--id", gone); len(rows) != 0 {
-		t.Errorf("runs without a handler: %+v", rows)
-	}
-	s.puppet("late")
-	if row := s.ended(gone); row.Outcome != "success" || row.Attempt != 1 {
-		t.Errorf("%+v", row)
-	}
 }
 
 // What is sent badly gets a clear answer, and nothing is lost.
