@@ -26,7 +26,7 @@ const patience = 30 * time.Second
 
 // rig is a broker that outlives hosts, and the directory they share.
 type rig struct {
-	t      *testing.T
+	t      testing.TB
 	dir    string
 	config string
 	driver drivers.Driver
@@ -37,7 +37,7 @@ type rig struct {
 // running is one host at work.
 type running struct {
 	*host.Host
-	t    *testing.T
+	t    testing.TB
 	stop func() // drains and closes
 }
 
@@ -51,7 +51,7 @@ driver = "memory"
 listen = "none"
 `
 
-func newRig(t *testing.T, queues string) *rig {
+func newRig(t testing.TB, queues string) *rig {
 	t.Helper()
 	r := &rig{t: t, dir: t.TempDir(), config: baseConfig + queues, logs: &logBuffer{}}
 	if err := os.Mkdir(filepath.Join(r.dir, "plugins"), 0o700); err != nil {
