@@ -2,7 +2,6 @@ package memdriver
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -221,7 +220,7 @@ func (q *queue) Send(ctx context.Context, ms []drivers.Message) []error {
 func (q *queue) message(m drivers.Message) (*message, error) {
 	switch {
 	case m.Job == "":
-		return nil, errors.New("message without a job")
+		return nil, fmt.Errorf("message without a job: %w", drivers.ErrInvalid)
 	case len(m.Payload) > q.info.MaxPayload:
 		return nil, fmt.Errorf("payload of %d bytes, limit %d: %w", len(m.Payload), q.info.MaxPayload, drivers.ErrTooLarge)
 	}
