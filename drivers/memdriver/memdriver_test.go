@@ -160,7 +160,7 @@ func TestBounds(t *testing.T) {
 		"queue q is full: it would hold more than 15 bytes, the most allowed in memory",
 		"",
 		"queue q is full: it holds 2 messages, the most allowed in memory",
-		"message without a job",
+		"message without a job: invalid message",
 	} {
 		if got := fmt.Sprint(errs[i]); want != got && (want != "" || errs[i] != nil) {
 			t.Errorf("message %d: %s, want %q", i, got, want)
