@@ -90,7 +90,12 @@ func TestImportRule(t *testing.T) {
 // brokerClients are the modules of the brokers, and the packages that may import them. A
 // driver adds its line here.
 var brokerClients = map[string][]string{
-	"github.com/nats-io/": {"drivers/natsdriver", "drivers/embeddeddriver"},
+	"github.com/nats-io/":                 {"drivers/natsdriver", "drivers/embeddeddriver"},
+	"github.com/rabbitmq/":                {"drivers/rabbitdriver"},
+	"github.com/redis/":                   {"drivers/redisdriver"},
+	"github.com/jackc/":                   {"drivers/pgdriver"},
+	"github.com/aws/":                     {"drivers/sqsdriver"},
+	"github.com/cloudflare/cloudflare-go": {"drivers/cfdriver"},
 }
 
 // driverUses are the drivers built on another one.

@@ -23,8 +23,12 @@ var (
 	ErrLeaseLost = errors.New("lease lost")
 	// ErrClosed: the queue or driver was closed.
 	ErrClosed = errors.New("closed")
-	// ErrNotFound: no such dead letter.
+	// ErrNotFound: no such dead letter, or no such key.
 	ErrNotFound = errors.New("not found")
+	// ErrExists: the key has a value already.
+	ErrExists = errors.New("exists already")
+	// ErrQuota: the bucket is full.
+	ErrQuota = errors.New("over the quota")
 	// ErrUnsupported: this broker cannot do it, and never will.
 	ErrUnsupported = errors.New("not supported by this broker")
 	// ErrTooLarge: the message is over the broker's own size limit.
@@ -112,6 +116,62 @@ type StartRecorder interface {
 	RecordStart(d *Delivery)
 }
 
+// Replier is implemented by queues whose broker can answer the producer of a message.
+type Replier interface {
+	// Reply publishes an answer to the address that d names (Delivery.ReplyTo, not empty) and
+	// returns once the broker has it, as far as the broker says so. An address that nobody
+	// listens at is no error. A repeat is possible, and is the reader's to recognise by the
+	// message's id.
+	Reply(ctx context.Context, d *Delivery, r Reply) error
+}
+
+// Reply is the answer to one message at its final end.
+type Reply struct {
+	Outcome string // the outcome's word, sent as Guesthand-Outcome
+	// Payload is the run's result after a success, else the error text.
+	Payload []byte
+}
+
+// KeyValue is implemented by drivers whose broker keeps small values by key.
+type KeyValue interface {
+	// OpenBucket opens a bucket, and creates it where it is missing. A bucket of the same name
+	// on the same broker is the same one, whoever opened it: that is how hosts share it. ctx
+	// bounds the opening only; the bucket lives as long as the driver.
+	OpenBucket(ctx context.Context, o BucketOptions) (Bucket, error)
+}
+
+// BucketOptions describes a bucket.
+type BucketOptions struct {
+	// Name is [a-z0-9][a-z0-9._-]*, at most 128 bytes. Names that differ are buckets that
+	// share nothing.
+	Name string
+	// MaxKeys and MaxBytes (keys and values together) are the quota; 0: none. What another host
+	// adds at the same moment may exceed it by as much as the broker cannot see.
+	MaxKeys  int
+	MaxBytes int64
+}
+
+// Bucket is a set of keys with values. Its methods may be called concurrently, take keys of
+// any bytes, 1 to MaxKey of them (ErrInvalid otherwise), and return once the broker has
+// confirmed. A value whose ttl (more than 0) is over is absent; an expired one is gone within
+// a second.
+type Bucket interface {
+	// Get returns the value, or ErrNotFound. The caller owns the bytes.
+	Get(ctx context.Context, key []byte) ([]byte, error)
+	// Put stores a value, for ttl where that is more than 0. ErrQuota where the bucket is full,
+	// ErrTooLarge where the broker does not take a value of this size.
+	Put(ctx context.Context, key, value []byte, ttl time.Duration) error
+	// Create stores a value only where there is none, decided by the broker: of all that try
+	// at once, on any host, exactly one gets nil and the others ErrExists. An error without an
+	// answer leaves it open.
+	Create(ctx context.Context, key, value []byte, ttl time.Duration) error
+	// Delete removes a key, or returns ErrNotFound.
+	Delete(ctx context.Context, key []byte) error
+}
+
+// MaxKey is the most bytes of a bucket's key.
+const MaxKey = 256
+
 // QueueOptions is what a driver needs to know to open a queue. Zero values mean the default
 // named at each field.
 type QueueOptions struct {
@@ -139,8 +199,20 @@ type Info struct {
 	Retention time.Duration
 	// MaxPayload is the largest payload the broker takes, bytes; 0 unknown.
 	MaxPayload int
+	// DeliveryLimit is after how many deliveries of one message the broker itself drops it or
+	// moves it away; 0: never. The host holds it against its policies.
+	DeliveryLimit DeliveryLimit
 	// Findings are what `check` and the start have to say about the broker's own limits.
 	Findings []Finding
+}
+
+// DeliveryLimit is a broker's own limit on deliveries.
+type DeliveryLimit struct {
+	Deliveries int
+	// Setting is what the broker calls it and where it stands: "delivery-limit of queue orders".
+	Setting string
+	// PerCopy: a retry or delay starts the broker's count anew, so that only stalls use it up.
+	PerCopy bool
 }
 
 // Finding is one remark about a broker's set-up.
@@ -212,6 +284,9 @@ type Delivery struct {
 	// Held is true where the stalls may count times that the message was merely held by a
 	// worker that died, and not run.
 	Held bool
+	// ReplyTo is the address of whoever waits for an answer, as the broker's own place or
+	// Guesthand-Reply-To names it; "" for none. What it means is the driver's.
+	ReplyTo string
 	// Broken says why the envelope could not be decoded; Payload is then the raw bytes.
 	Broken string
 	// Token is the driver's own.

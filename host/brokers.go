@@ -20,6 +20,9 @@ type OpenOptions struct {
 	Logger *slog.Logger
 	// LockWait is how long an embedded store that another process holds is waited for.
 	LockWait time.Duration
+	// Store is the key-value of the configured [store], nil without one. It is there for
+	// brokers that cannot keep what a message needs.
+	Store drivers.KeyValue
 }
 
 // Opener opens one kind of broker. The command holds the table of them; the host knows no
@@ -82,7 +85,7 @@ func (b *Brokers) Queue(ctx context.Context, name string) (drivers.Queue, error)
 }
 
 // broker opens a broker; b.mu is held.
-func (b *Brokers) broker(ctx context.Context, name string) (drivers.Driver, error) {
+func (b *Brokers) broker(ctx context.Context, name string) (d drivers.Driver, err error) {
 	if d := b.drivers[name]; d != nil {
 		return d, nil
 	}
@@ -93,12 +96,30 @@ func (b *Brokers) broker(ctx context.Context, name string) (drivers.Driver, erro
 	}
 	o := b.options
 	o.Logger = o.Logger.With(keyBroker, name, keyDriver, c.Driver)
-	d, err := open(ctx, c, o)
-	if err != nil {
+	if s := b.config.Store.Broker; s != "" && c.NeedsStore() {
+		if o.Store, err = b.store(ctx, s); err != nil {
+			return nil, fmt.Errorf("[store]: %w", err)
+		}
+	}
+	if d, err = open(ctx, c, o); err != nil {
 		return nil, &UnreachableError{Broker: name, Err: err}
 	}
 	b.drivers[name] = d
 	return d, nil
+}
+
+// store is the key-value of the broker that [store] names; b.mu is held. It is opened before
+// those that need it and never needs one itself.
+func (b *Brokers) store(ctx context.Context, name string) (drivers.KeyValue, error) {
+	d, err := b.broker(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	kv, ok := d.(drivers.KeyValue)
+	if !ok {
+		return nil, fmt.Errorf("broker %s keeps no values by key", name)
+	}
+	return kv, nil
 }
 
 // Ping asks every broker that is open, all at once so that one that is silent until ctx ends
@@ -133,14 +154,26 @@ func (b *Brokers) Close(ctx context.Context) error {
 			errs = append(errs, fmt.Errorf("close queue %s: %w", name, err))
 		}
 	}
+	// The store goes last: the others may still write to it.
+	store := b.config.Store.Broker
 	for name, d := range b.drivers {
-		if err := d.Close(ctx); err != nil {
-			errs = append(errs, fmt.Errorf("close broker %s: %w", name, err))
+		if name != store {
+			errs = append(errs, closeBroker(ctx, name, d))
 		}
+	}
+	if d := b.drivers[store]; d != nil {
+		errs = append(errs, closeBroker(ctx, store, d))
 	}
 	clear(b.queues)
 	clear(b.drivers)
 	return errors.Join(errs...)
+}
+
+func closeBroker(ctx context.Context, name string, d drivers.Driver) error {
+	if err := d.Close(ctx); err != nil {
+		return fmt.Errorf("close broker %s: %w", name, err)
+	}
+	return nil
 }
 
 // UnknownQueueError names a queue that the configuration does not have.

@@ -96,10 +96,18 @@ func (h *Host) open(ctx context.Context) (err error) {
 	if err != nil {
 		return fmt.Errorf("plug-in directory: %w", err)
 	}
+	handlers := h.plugins.Handlers()
 	for name, qc := range c.Queues {
 		dq, err := h.brokers.Queue(ctx, name)
 		if err != nil {
 			return err
+		}
+		warnings, err := Limits(c, name, dq.Info(), handlers)
+		if err != nil {
+			return err
+		}
+		for _, text := range warnings {
+			h.log.Warn(text, keyQueue, name)
 		}
 		for _, f := range dq.Info().Findings {
 			if f.Warning {

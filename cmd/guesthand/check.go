@@ -107,10 +107,9 @@ func checkPlugins(ctx context.Context, c *config.Config, log *slog.Logger) (map[
 		return nil, nil, err
 	}
 	defer e.Close(ctx)
-	jobs := map[string]config.Handler{}
 	d, err := plugindir.Open(ctx, plugindir.Options{Dir: c.Plugins, Engine: e, Config: func() *config.Config { return c }, Logger: log})
 	if err != nil {
-		return jobs, []finding{{"plugin", c.Plugins, "error", err.Error()}}, nil
+		return nil, []finding{{"plugin", c.Plugins, "error", err.Error()}}, nil
 	}
 	defer d.Close()
 	var fs []finding
@@ -121,11 +120,8 @@ func checkPlugins(ctx context.Context, c *config.Config, log *slog.Logger) (map[
 		default:
 			fs = append(fs, finding{"plugin", s.File, "ok", fmt.Sprintf("%s, %s", s.Dialect, short(s.Digest))})
 		}
-		if p, _ := d.Acquire(s.Job); p != nil {
-			jobs[s.Job] = p.Handler()
-			p.Release()
-		}
 	}
+	jobs := d.Handlers()
 	for _, note := range d.Notes() {
 		fs = append(fs, finding{"plugin", c.Plugins, "warning", note})
 	}
@@ -160,6 +156,13 @@ func checkQueues(ctx context.Context, c *config.Config, jobs map[string]config.H
 		}
 		info := dq.Info()
 		fs = append(fs, finding{"queue", name, "ok", fmt.Sprintf("broker %s, lease %s, %s", q.Broker, info.Lease, policyText(c.Policy(name, jobs[q.Handler])))})
+		warnings, err := host.Limits(c, name, info, jobs)
+		for _, text := range warnings {
+			fs = append(fs, finding{"queue", name, "warning", text})
+		}
+		if err != nil {
+			fs = append(fs, finding{"queue", name, "error", err.Error()})
+		}
 		for _, f := range info.Findings {
 			level := "ok"
 			if f.Warning {

@@ -61,8 +61,11 @@ func (f sendFlags) message(job string) (m drivers.Message, timeout time.Duration
 	}
 	if f.delay != "" {
 		d, err := config.ParseDuration(f.delay)
-		if err != nil || d < 0 {
-			return m, 0, fail(exitUsage, "", fmt.Errorf("delay: %q is no duration; write 500ms, 10s, 5m, 2h or 1d", f.delay))
+		if err == nil && d < 0 {
+			err = fmt.Errorf("%q is negative; write 500ms, 10s, 5m, 2h or 1d", f.delay)
+		}
+		if err != nil {
+			return m, 0, fail(exitUsage, "", fmt.Errorf("delay: %w", err))
 		}
 		if d > 0 {
 			m.NotBefore = time.Now().Add(d)
@@ -152,7 +155,8 @@ func sendError(err error) error {
 		errors.As(err, &remote) && remote.Status < 500:
 		return fail(exitUsage, "", err)
 	}
-	if code, _ := classify(err); code != exitNotFine {
+	// A host that answered with a fault of its own may have handed the message on before.
+	if code, _ := classify(err); code != exitNotFine && (remote == nil || code != exitUnreachable) {
 		return err
 	}
 	return fail(exitUnreachable, "whether the broker has the last one is not known; with --key it can be sent again without harm", err)

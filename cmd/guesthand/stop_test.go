@@ -187,8 +187,8 @@ func TestCheckSeesMaxDeliver(t *testing.T) {
 	if _, err := js.CreateConsumer(t.Context(), "ORDERS", jetstream.ConsumerConfig{Durable: "workers", AckPolicy: jetstream.AckExplicitPolicy, MaxDeliver: 3}); err != nil {
 		t.Fatal(err)
 	}
-	s := newSite(t, fmt.Sprintf("[brokers.b]\ndriver = \"nats\"\nurl = %q\n[queues.q]\nbroker = \"b\"\n[queues.q.nats]\nstream = \"ORDERS\"\nsubject = \"orders.>\"\nconsumer = \"workers\"\n", server.URL))
-	if out := s.must("check"); !strings.Contains(out, "gives up after 3 deliveries") {
+	s := newSite(t, fmt.Sprintf("[brokers.b]\ndriver = \"nats\"\nurl = %q\n[queues.q]\nbroker = \"b\"\nretry = { max_attempts = 10 }\n[queues.q.nats]\nstream = \"ORDERS\"\nsubject = \"orders.>\"\nconsumer = \"workers\"\n", server.URL))
+	if out := s.must("check"); !strings.Contains(out, "max_deliver of consumer workers is 3, and the policy allows 10 attempts") {
 		t.Errorf("check says nothing of it:\n%s", out)
 	}
 }

@@ -329,7 +329,10 @@ func TestForeignConsumerFindings(t *testing.T) {
 	if l := q.Info().Lease; l != 3*time.Second {
 		t.Errorf("lease %s", l)
 	}
-	for _, want := range []string{"4 deliveries", "back-off", "max_ack_pending", "lease"} {
+	if got, want := q.Info().DeliveryLimit, (drivers.DeliveryLimit{Deliveries: 4, Setting: "max_deliver of consumer theirs"}); got != want {
+		t.Errorf("delivery limit %+v, want %+v", got, want)
+	}
+	for _, want := range []string{"back-off", "max_ack_pending", "lease"} {
 		if !slices.ContainsFunc(q.Info().Findings, func(f drivers.Finding) bool { return f.Warning && strings.Contains(f.Text, want) }) {
 			t.Errorf("no warning with %q in %+v", want, q.Info().Findings)
 		}

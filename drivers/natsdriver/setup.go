@@ -288,7 +288,7 @@ func (q *queue) consumerFindings(c jetstream.ConsumerConfig) {
 		q.find(true, "consumer %s has a back-off %v, which adds to every delay and is its lease", q.n.consumer, c.BackOff)
 	}
 	if c.MaxDeliver > 0 {
-		q.find(true, "consumer %s gives up after %d deliveries, whatever the retry policy says: set max_deliver to -1", q.n.consumer, c.MaxDeliver)
+		q.info.DeliveryLimit = drivers.DeliveryLimit{Deliveries: c.MaxDeliver, Setting: "max_deliver of consumer " + q.n.consumer}
 	}
 	if c.MaxAckPending > 0 && c.MaxAckPending < 10_000 {
 		q.find(true, "consumer %s stands still with %d messages delayed or in flight: set max_ack_pending to %d", q.n.consumer, c.MaxAckPending, maxAckPending)

@@ -248,8 +248,11 @@ func (s *Server) enqueue(w http.ResponseWriter, r *http.Request) {
 	}
 	if v := r.URL.Query().Get("delay"); v != "" {
 		d, err := config.ParseDuration(v)
-		if err != nil || d < 0 {
-			s.fail(w, http.StatusBadRequest, fmt.Errorf("delay: %q is no duration; write 500ms, 10s, 5m, 2h or 1d", v))
+		if err == nil && d < 0 {
+			err = fmt.Errorf("%q is negative; write 500ms, 10s, 5m, 2h or 1d", v)
+		}
+		if err != nil {
+			s.fail(w, http.StatusBadRequest, fmt.Errorf("delay: %w", err))
 			return
 		}
 		if d > 0 {

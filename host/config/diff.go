@@ -68,6 +68,7 @@ func (c *Config) settings() map[string]setting {
 	fixed(c.Ledger.Max, "ledger", "max")
 	live(c.Log.Level, "log", "level")
 	fixed(c.Log.Format, "log", "format")
+	fixed(c.Store.Broker, "store", "broker")
 	for name, b := range c.Brokers {
 		fixed(true, "brokers", name)
 		fixed(b.Driver, "brokers", name, "driver")
@@ -78,6 +79,10 @@ func (c *Config) settings() map[string]setting {
 		fixed(b.Credentials, "brokers", name, "credentials")
 		fixed(b.User, "brokers", name, "user")
 		fixed(b.Password, "brokers", name, "password")
+		fixed(b.Schema, "brokers", name, "schema")
+		fixed(b.Region, "brokers", name, "region")
+		fixed(b.Account, "brokers", name, "account")
+		fixed(b.Token, "brokers", name, "token")
 	}
 	for name, q := range c.Queues {
 		fixed(true, "queues", name)

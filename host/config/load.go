@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 )
 
 // EnvFile names the configuration file where no flag does.
@@ -81,6 +82,7 @@ func Parse(file string, data []byte, getenv func(string) (string, bool)) (*Confi
 func (c *Config) check(root node) {
 	if !root.misshapen("brokers") {
 		c.checkBrokers(root)
+		c.checkStore(root)
 		if !root.misshapen("queues") {
 			c.checkQueues(root)
 		}
@@ -99,7 +101,7 @@ func (c *Config) checkBrokers(root node) {
 	if len(c.Brokers) == 0 {
 		root.key("brokers").fail("there is no broker; add [brokers.local] with driver = \"embedded\"")
 	}
-	used := map[string]bool{}
+	used := map[string]bool{c.Store.Broker: true}
 	for _, q := range c.Queues {
 		used[q.Broker] = true
 	}
@@ -116,6 +118,20 @@ func (c *Config) checkBrokers(root node) {
 			n.key("dir").fail("is %s, which is broker %s's too; give each a directory of its own", c.relative(b.Dir), other)
 		}
 		dirs[b.Dir] = name
+	}
+}
+
+func (c *Config) checkStore(root node) {
+	name, n := c.Store.Broker, root.key("store", "broker")
+	if name == "" {
+		return
+	}
+	b, ok := c.Brokers[name]
+	switch {
+	case !ok:
+		n.fail("there is no [brokers.%s]; %s", name, didYouMean(name, slices.Collect(maps.Keys(c.Brokers))))
+	case b.Driver != "" && !slices.Contains(storeDrivers, b.Driver):
+		n.fail("is a %s broker, which keeps no values by key; name one with driver %s", b.Driver, strings.Join(storeDrivers, ", "))
 	}
 }
 

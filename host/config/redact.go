@@ -47,7 +47,7 @@ type (
 )
 
 func (b Broker) shown() plainBroker {
-	b.Password = hide(b.Password)
+	b.Password, b.Token = hide(b.Password), hide(b.Token)
 	servers := strings.Split(b.URL, ",")
 	for i, server := range servers {
 		u, err := url.Parse(strings.TrimSpace(server))

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -90,7 +91,7 @@ func TestReferenceDefaults(t *testing.T) {
 // The examples of keys without a default load as well, all of them at once.
 func TestReferenceExamples(t *testing.T) {
 	c := reference(t, uncomment(defaultLine, exampleLine))
-	if len(c.Brokers) != 4 || len(c.Queues) != 3 || c.Queues["orders"].Names["stream"] != "ORDERS" {
+	if len(c.Brokers) != 9 || len(c.Queues) != 8 || c.Queues["orders"].Names["stream"] != "ORDERS" {
 		t.Errorf("brokers %v, queues %v", c.Brokers, c.Queues)
 	}
 }
@@ -123,7 +124,10 @@ func TestReferenceComplete(t *testing.T) {
 	// The first column is a table with a key nobody knows; the second is where its keys stand.
 	for unknown, prefix := range map[string]string{
 		"": "", "[brokers.b]": "brokers.", "[queues.q]": "queues.", "[queues.q.retry]": "queues.github.retry",
-		"[queues.q.nats]": "queues.orders.nats", "[handlers.h]": "handlers.", "[limits]": "limits", "[admin]": "admin",
+		"[queues.q.nats]": "queues.orders.nats", "[queues.q.rabbitmq]": "queues.mails.rabbitmq",
+		"[queues.q.redis]": "queues.thumbs.redis", "[queues.q.postgres]": "queues.invoices.postgres",
+		"[queues.q.sqs]": "queues.uploads.sqs", "[queues.q.cloudflare]": "queues.clicks.cloudflare",
+		"[store]": "store", "[handlers.h]": "handlers.", "[limits]": "limits", "[admin]": "admin",
 		"[ledger]": "ledger", "[log]": "log",
 	} {
 		_, err := config.Parse("", []byte(unknown+"\nzzzzzzzzzzzzzzzz = 1\n"), env())
@@ -132,8 +136,9 @@ func TestReferenceComplete(t *testing.T) {
 			t.Fatalf("%s: no list of keys in %v", unknown, err)
 		}
 		for _, key := range strings.Split(m[1], ", ") {
-			// Names on an embedded broker are those of a NATS one, and memory has none.
-			if unknown == "[queues.q]" && (key == "nats" || key == "embedded" || key == "memory") {
+			// Each driver's names have a row of their own above; those on an embedded broker are
+			// those of a NATS one, and memory has none.
+			if unknown == "[queues.q]" && slices.Contains([]string{"nats", "embedded", "memory", "rabbitmq", "redis", "postgres", "sqs", "cloudflare"}, key) {
 				continue
 			}
 			if !inAny(prefix, key) {

@@ -1,9 +1,11 @@
 package config
 
 import (
+	"fmt"
 	"maps"
 	"net/url"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -16,20 +18,46 @@ const defaultCeiling = 256 << 20
 
 // driverKeys are the keys of [brokers.NAME] that a driver understands beside `driver`.
 var driverKeys = map[string][]string{
-	"memory":   {},
-	"embedded": {"dir", "sync", "listen", "user", "password"},
-	"nats":     {"url", "credentials", "user", "password"},
+	"memory":     {},
+	"embedded":   {"dir", "sync", "listen", "user", "password"},
+	"nats":       {"url", "credentials", "user", "password"},
+	"rabbitmq":   {"url", "user", "password"},
+	"redis":      {"url", "user", "password"},
+	"postgres":   {"url", "user", "password", "schema"},
+	"sqs":        {"url", "region"},
+	"cloudflare": {"url", "account", "token"},
 }
 
-// laterDrivers are those of later versions.
-var laterDrivers = []string{"sqs", "rabbitmq", "redis", "postgres", "cloudflare"}
+// driverURLs are the schemes of a driver's url, with an example, and whether there must be
+// one: the services' own addresses are known.
+var driverURLs = map[string]struct {
+	schemes []string
+	example string
+	several bool // with commas between
+	needed  bool
+}{
+	"nats":       {[]string{"nats", "tls", "ws", "wss"}, "nats://127.0.0.1:4222", true, true},
+	"rabbitmq":   {[]string{"amqp", "amqps"}, "amqp://127.0.0.1:5672/vhost", true, true},
+	"redis":      {[]string{"redis", "rediss"}, "redis://127.0.0.1:6379/0", false, true},
+	"postgres":   {[]string{"postgres", "postgresql"}, "postgres://127.0.0.1:5432/database", false, true},
+	"sqs":        {[]string{"http", "https"}, "http://127.0.0.1:4566", false, false},
+	"cloudflare": {[]string{"http", "https"}, "https://api.cloudflare.com/client/v4", false, false},
+}
+
+// storeDrivers are those whose key-value can be the [store].
+var storeDrivers = []string{"embedded", "nats", "postgres", "redis"}
 
 // driverNames are the keys of [queues.NAME.DRIVER]: names on the broker that do not follow
 // from the queue's.
 var driverNames = map[string][]string{
-	"memory":   {},
-	"embedded": natsNames,
-	"nats":     natsNames,
+	"memory":     {},
+	"embedded":   natsNames,
+	"nats":       natsNames,
+	"rabbitmq":   {"queue", "type", "dead_queue", "hold_prefix"},
+	"redis":      {"prefix"},
+	"postgres":   {"queue"},
+	"sqs":        {"queue", "dead_queue"},
+	"cloudflare": {"queue", "dead_queue"},
 }
 
 var natsNames = []string{"stream", "subject", "consumer", "dead_stream"}
@@ -92,7 +120,7 @@ func (c *Config) read(root node) {
 		"log":            func(n node) { readLog(n, &c.Log) },
 		"on_dead":        nil,
 		"events":         nil,
-		"store":          nil,
+		"store":          func(n node) { readStore(n, &c.Store) },
 		"trace":          nil,
 	})
 	c.complete(ledger, limits, dirs)
@@ -109,23 +137,27 @@ func named[T any](into map[string]T, read func(node) T) setter {
 }
 
 func readBroker(n node, dirs keys) Broker {
-	b := Broker{Name: n.name(), Sync: time.Second}
+	b := Broker{Name: n.name(), Sync: time.Second, Schema: "guesthand"}
 	if !queueName.MatchString(b.Name) {
 		n.fail("%s", queueNameRule)
 	}
 	given := n.table(fields{
 		"driver":      driver(&b.Driver),
-		"url":         natsURL(&b.URL),
+		"url":         text(&b.URL, "nats://127.0.0.1:4222"),
 		"dir":         path(&b.Dir, "data/broker"),
 		"sync":        syncing(&b),
 		"listen":      address(&b.Listen),
 		"credentials": path(&b.Credentials, "nats.creds"),
 		"user":        text(&b.User, "guesthand"),
 		"password":    secret(&b.Password),
+		"schema":      schemaName(&b.Schema),
+		"region":      text(&b.Region, "eu-central-1"),
+		"account":     text(&b.Account, "023e105f4ecef8ad9ca31a8372d0c353"),
+		"token":       secret(&b.Token),
 	})
 	dirs[b.Name] = given["dir"]
 	if !given["driver"] {
-		n.fail("has no driver; add driver = %s", `"embedded", "nats" or "memory"`)
+		n.fail("has no driver; add driver = \"embedded\", or another of %s", strings.Join(slices.Sorted(maps.Keys(driverKeys)), ", "))
 	}
 	n.checkBroker(b, given)
 	return b
@@ -142,10 +174,12 @@ func (n node) checkBroker(b Broker, given keys) {
 			n.key(key).fail("the %s driver has no such setting; remove it", b.Driver)
 		}
 	}
-	if b.Driver == "nats" && !given["url"] {
-		n.fail(`has no url; add one such as url = "nats://127.0.0.1:4222"`)
+	n.checkURL(b, given["url"])
+	if b.Driver == "cloudflare" && !(given["account"] && given["token"]) {
+		n.fail(`needs the account's id and an API token; add account = "..." and token = "env:CLOUDFLARE_API_TOKEN"`)
 	}
-	if given["user"] != given["password"] {
+	// A Redis server may ask for a password alone.
+	if given["user"] != given["password"] && (b.Driver != "redis" || given["user"]) {
 		n.fail("user and password go together; add the other one")
 	}
 	if given["credentials"] && given["user"] {
@@ -157,35 +191,59 @@ func (n node) checkBroker(b Broker, given keys) {
 }
 
 func driver(p *string) setter {
-	known := slices.Sorted(maps.Keys(driverKeys))
-	return func(n node) {
-		s, ok := n.text("embedded")
-		switch {
-		case !ok:
-		case slices.Contains(laterDrivers, s):
-			n.fail("the %s driver is not available in this version; use %s", s, strings.Join(known, ", "))
-		default:
-			oneOf(p, known...)(n)
+	return oneOf(p, slices.Sorted(maps.Keys(driverKeys))...)
+}
+
+// checkURL looks at a broker's address. No issue shows it: it may hold a password.
+func (n node) checkURL(b Broker, given bool) {
+	known, ok := driverURLs[b.Driver]
+	switch {
+	case !ok:
+		return
+	case !given:
+		if known.needed {
+			n.fail("has no url; add one such as url = %q", known.example)
+		}
+		return
+	}
+	servers := []string{b.URL}
+	if known.several {
+		servers = strings.Split(b.URL, ",")
+	}
+	for _, server := range servers {
+		u, err := url.Parse(strings.TrimSpace(server))
+		if err != nil || u.Hostname() == "" || !slices.Contains(known.schemes, u.Scheme) {
+			text := fmt.Sprintf("is no address for the %s driver; write %s", b.Driver, known.example)
+			if len(known.schemes) > 1 {
+				text += " (or " + strings.Join(known.schemes[1:], ", ") + ")"
+			}
+			if known.several {
+				text += ", several with commas between"
+			}
+			n.key("url").fail("%s", text)
+			return
 		}
 	}
 }
 
-// natsURL is one server or several with commas between. No issue shows it: it may hold a
-// password.
-func natsURL(p *string) setter {
+// schemaName is a name that needs no quotes in SQL.
+func schemaName(p *string) setter {
 	return func(n node) {
-		s, ok := n.text("nats://127.0.0.1:4222")
-		if !ok {
+		s, ok := n.text("guesthand")
+		if ok && !schemaPattern.MatchString(s) {
+			n.fail("%q is no schema name; use lower case letters, digits and _, at most 63", s)
 			return
 		}
-		for server := range strings.SplitSeq(s, ",") {
-			u, err := url.Parse(strings.TrimSpace(server))
-			if err != nil || u.Hostname() == "" || !slices.Contains([]string{"nats", "tls", "ws", "wss"}, u.Scheme) {
-				n.fail("is no NATS address; write nats://HOST:4222 (or tls, ws, wss), several with commas between")
-				return
-			}
-		}
 		*p = s
+	}
+}
+
+var schemaPattern = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,62}$`)
+
+func readStore(n node, s *Store) {
+	given := n.table(fields{"broker": text(&s.Broker, "local")})
+	if !given["broker"] {
+		n.fail(`names no broker; add broker = "NAME" of a [brokers.NAME]`)
 	}
 }
 
@@ -224,9 +282,6 @@ func readQueue(n node) Queue {
 	}
 	for name, names := range driverNames {
 		known[name] = brokerNames(&q.Names, names)
-	}
-	for _, name := range laterDrivers {
-		known[name] = nil
 	}
 	given := n.table(known)
 	if !given["broker"] {

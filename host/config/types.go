@@ -6,6 +6,7 @@ package config
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -30,6 +31,7 @@ type Config struct {
 	Admin    Admin
 	Ledger   Ledger
 	Log      Log
+	Store    Store
 
 	// Warnings are what `check` reports beside errors: a queue without retries, for example.
 	Warnings []Issue
@@ -38,8 +40,8 @@ type Config struct {
 // Broker is [brokers.NAME].
 type Broker struct {
 	Name        string
-	Driver      string // "memory", "embedded", "nats"
-	URL         string
+	Driver      string        // a key of driverKeys
+	URL         string        // its scheme and form are the driver's
 	Dir         string        // embedded: the store
 	SyncAlways  bool          // embedded: sync = "always"
 	Sync        time.Duration // embedded: otherwise, how often the store is synced; 1 s
@@ -47,6 +49,15 @@ type Broker struct {
 	Credentials string        // a NATS credentials file
 	User        string
 	Password    string
+	Schema      string // postgres
+	Region      string // sqs; "" for what the environment says
+	Account     string // cloudflare
+	Token       string // cloudflare
+}
+
+// NeedsStore tells whether the broker keeps no values by key itself, so that [store] serves it.
+func (b Broker) NeedsStore() bool {
+	return b.Driver != "memory" && !slices.Contains(storeDrivers, b.Driver)
 }
 
 // Queue is [queues.NAME].
@@ -104,6 +115,11 @@ type Rate struct {
 type Limits struct {
 	Memory  uint64  // max_memory: a sidecar cannot ask for more
 	Default Handler // what holds where neither [handlers.JOB] nor a sidecar says
+}
+
+// Store is [store]: the broker whose key-value serves those that have none.
+type Store struct {
+	Broker string // "" for none
 }
 
 // Admin is [admin].

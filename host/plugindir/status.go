@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/guesthand/guesthand/host/config"
 	"github.com/guesthand/guesthand/host/engine"
 )
 
@@ -43,6 +44,19 @@ func (d *Directory) Status() []Status {
 		all = append(all, d.statusLocked(j))
 	}
 	slices.SortFunc(all, func(a, b Status) int { return cmp.Compare(a.Job, b.Job) })
+	return all
+}
+
+// Handlers returns the settings of every handler that serves now, by job.
+func (d *Directory) Handlers() map[string]config.Handler {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	all := make(map[string]config.Handler, len(d.jobs))
+	for name, j := range d.jobs {
+		if j.serving != nil {
+			all[name] = j.serving.Handler()
+		}
+	}
 	return all
 }
 

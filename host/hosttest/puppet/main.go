@@ -12,6 +12,7 @@
 //	hang         log "puppet hangs", then sleep for an hour
 //	exit N       call proc_exit(N)
 //	state        return 1 with one more byte of state, 0 once there are three
+//	headers      return 0 with the message's headers as the result: NAME=VALUE lines
 //
 // Anything behind ";" in a step is the error text.
 package main
@@ -64,9 +65,28 @@ func handle() int64 {
 		b := []byte(text)
 		errorWrite(unsafe.Pointer(&b[0]), int32(len(b)))
 	}
-	result := []byte("attempt " + strconv.Itoa(attempt))
-	resultWrite(unsafe.Pointer(&result[0]), int32(len(result)))
-	return do(strings.Fields(step))
+	words := strings.Fields(step)
+	if len(words) > 0 && words[0] == "headers" {
+		write(headers())
+		return 0
+	}
+	write("attempt " + strconv.Itoa(attempt))
+	return do(words)
+}
+
+func write(result string) {
+	if b := []byte(result); len(b) > 0 {
+		resultWrite(unsafe.Pointer(&b[0]), int32(len(b)))
+	}
+}
+
+func headers() string {
+	var b strings.Builder
+	for name := range strings.Lines(attribute("headers")) {
+		name = strings.TrimSuffix(name, "\n")
+		b.WriteString(name + "=" + attribute("header."+name) + "\n")
+	}
+	return b.String()
 }
 
 func do(words []string) int64 {
@@ -115,13 +135,19 @@ func number(words []string, i int) int64 {
 	return n
 }
 
+// attribute sizes and reads again where the first try was too short.
 func attribute(name string) string {
 	n, b := []byte(name), make([]byte, 64)
-	k := attributeRead(unsafe.Pointer(&n[0]), int32(len(n)), unsafe.Pointer(&b[0]), int32(len(b)))
-	if k < 0 {
-		return ""
+	for {
+		k := attributeRead(unsafe.Pointer(&n[0]), int32(len(n)), unsafe.Pointer(&b[0]), int32(len(b)))
+		switch {
+		case k < 0:
+			return ""
+		case int(k) <= len(b):
+			return string(b[:k])
+		}
+		b = make([]byte, k)
 	}
-	return string(b[:k])
 }
 
 func main() {}
