@@ -102,14 +102,15 @@ func (h *Host) open(ctx context.Context) (err error) {
 		if err != nil {
 			return err
 		}
-		warnings, err := Limits(c, name, dq.Info(), handlers)
+		info := dq.Info()
+		warnings, err := Limits(c, name, info, handlers)
 		if err != nil {
 			return err
 		}
 		for _, text := range warnings {
 			h.log.Warn(text, keyQueue, name)
 		}
-		for _, f := range dq.Info().Findings {
+		for _, f := range info.Findings {
 			if f.Warning {
 				h.log.Warn(f.Text, keyQueue, name)
 			}

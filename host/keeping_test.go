@@ -144,8 +144,9 @@ func TestLeaseThatEndsInASettlementIsNotLost(t *testing.T) {
 
 func TestLeaseThatCannotBeRenewedEnds(t *testing.T) {
 	r := newRig(t, quick)
-	var settled atomic.Int32
-	r.with(stub{lease: 300 * time.Millisecond, caps: func(c *drivers.Caps) { c.Renewable = false },
+	var settled, asked atomic.Int32
+	// The start would refuse so short a lease: it sees one that can be renewed.
+	r.with(stub{lease: 300 * time.Millisecond, caps: func(c *drivers.Caps) { c.Renewable = asked.Add(1) == 1 },
 		renew: func(_ context.Context, _ drivers.Queue, ds []*drivers.Delivery) []error {
 			return make([]error, len(ds))
 		},

@@ -167,14 +167,33 @@ func (ln *lane) put(group []finished) {
 
 func (s *settler) work(ln *lane) {
 	group := make([]finished, 0, settleGroup)
+	var r round
 	for {
 		group = ln.take(group[:0], settleGroup)
 		if len(group) == 0 {
 			return
 		}
-		s.carryOut(group)
+		s.carryOut(&r, group)
 		clear(group)
+		r.reset()
 	}
+}
+
+// round is what one call to the driver needs, kept by each goroutine from call to call.
+type round struct {
+	ss      []drivers.Settlement
+	asked   []finished
+	settled []*held
+	again   []finished
+}
+
+// reset empties it, and lets go of what it held.
+func (r *round) reset() {
+	clear(r.ss)
+	clear(r.asked)
+	clear(r.settled)
+	clear(r.again)
+	r.ss, r.asked, r.settled, r.again = r.ss[:0], r.asked[:0], r.settled[:0], r.again[:0]
 }
 
 // The wait between two tries of what failed.
@@ -182,10 +201,10 @@ const firstWait, longestWait = 50 * time.Millisecond, 2 * time.Second
 
 // carryOut settles a group and hands what failed to retry. Where too much has failed there
 // already, this lane waits, and with it the workers.
-func (s *settler) carryOut(group []finished) {
+func (s *settler) carryOut(r *round, group []finished) {
 	until := s.deadline()
 	for wait := firstWait; ; wait = min(2*wait, longestWait) {
-		group = s.once(group, until)
+		group = append(group[:0], s.once(r, group, until)...)
 		if len(group) == 0 || s.failed.offer(group) {
 			return
 		}
@@ -196,21 +215,23 @@ func (s *settler) carryOut(group []finished) {
 // retry tries what failed again while it may be, all of it in each round: settlements are
 // idempotent, and an unsettled message only costs another run.
 func (s *settler) retry() {
-	var round []finished
+	var all []finished
+	var r round
 	for wait := firstWait; ; wait = min(2*wait, longestWait) {
-		round = s.failed.take(round[:0], 2*settleBacklog)
-		if len(round) == 0 {
+		all = s.failed.take(all[:0], 2*settleBacklog)
+		if len(all) == 0 {
 			return
 		}
-		time.Sleep(min(wait, time.Until(latest(round))))
-		for group := range slices.Chunk(round, settleGroup) {
-			again := s.once(group, latest(group))
+		time.Sleep(min(wait, time.Until(latest(all))))
+		for group := range slices.Chunk(all, settleGroup) {
+			again := s.once(&r, group, latest(group))
 			if len(again) < len(group) {
 				wait = firstWait
 			}
 			s.failed.put(again)
 		}
-		clear(round)
+		clear(all)
+		r.reset()
 	}
 }
 
@@ -223,11 +244,11 @@ func latest(group []finished) (t time.Time) {
 	return t
 }
 
-// once asks the driver once and returns what is worth another try. until is when those are
-// given up that were not refused before.
-func (s *settler) once(group []finished, until time.Time) []finished {
-	ss := make([]drivers.Settlement, 0, len(group))
-	asked, now := group[:0:0], time.Now()
+// once asks the driver once and returns what is worth another try, which is r's until the
+// next call. until is when those are given up that were not refused before.
+func (s *settler) once(r *round, group []finished, until time.Time) []finished {
+	r.reset()
+	now := time.Now()
 	for _, f := range group {
 		// Another worker may have the message by now: only a success is still true.
 		if f.s.Verdict != drivers.Ack && !f.h.settleable(now) {
@@ -235,34 +256,33 @@ func (s *settler) once(group []finished, until time.Time) []finished {
 			continue
 		}
 		f.h.settling.Store(true)
-		ss, asked = append(ss, f.s), append(asked, f)
+		r.ss, r.asked = append(r.ss, f.s), append(r.asked, f)
 	}
-	if len(ss) == 0 {
+	if len(r.ss) == 0 {
 		return nil
 	}
 	ctx, cancel := context.WithDeadline(context.Background(), until)
-	errs := s.queue.Settle(ctx, ss)
+	errs := s.queue.Settle(ctx, r.ss)
 	cancel()
-	settled, again := make([]*held, 0, len(asked)), group[:0:0]
 	now = time.Now()
-	for i, f := range asked {
+	for i, f := range r.asked {
 		if f.until.IsZero() {
 			f.until = until
 		}
 		switch err := errs[i]; {
 		case err == nil:
 			s.done(f, nil)
-			settled = append(settled, f.h)
+			r.settled = append(r.settled, f.h)
 		case errors.Is(err, drivers.ErrLeaseLost), errors.Is(err, drivers.ErrClosed), !now.Before(f.until):
 			s.giveUp(f, err)
 		default:
 			f.err = err
 			f.h.settling.Store(false)
-			again = append(again, f)
+			r.again = append(r.again, f)
 		}
 	}
-	s.leases.remove(settled...)
-	return again
+	s.leases.remove(r.settled...)
+	return r.again
 }
 
 // lostBefore is the error of what could not be settled before its lease ended.
