@@ -402,4 +402,7 @@ type Counts struct {
 	InFlight int
 	Delayed  int
 	Dead     int
+	// Oldest is when the oldest unfinished message was enqueued; zero where there is none or the
+	// broker does not tell.
+	Oldest time.Time
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/guesthand/guesthand/host/config"
 	"github.com/guesthand/guesthand/host/engine"
 	"github.com/guesthand/guesthand/host/ledger"
+	"github.com/guesthand/guesthand/host/metrics"
 	"github.com/guesthand/guesthand/host/plugindir"
 )
 
@@ -30,6 +31,8 @@ type Options struct {
 	Logger  *slog.Logger // slog.Default()
 	// LockWait is how long an embedded store that another process holds is waited for.
 	LockWait time.Duration
+	// Version is this build's, for the metrics.
+	Version string
 }
 
 // Host is a running worker. Its methods may be called concurrently.
@@ -49,7 +52,8 @@ type Host struct {
 	gates    gates
 	suspects suspects
 	once     onceLog
-	counters counters
+	metrics  *metrics.Metrics
+	settled  atomic.Int64
 	stopping atomic.Bool
 }
 
@@ -70,8 +74,9 @@ func New(ctx context.Context, o Options) (*Host, error) {
 		o.Logger = slog.Default()
 	}
 	h := &Host{log: o.Logger, guestLog: o.Logger, worker: WorkerName(), started: time.Now(),
-		suspects: newSuspects(), queues: map[string]*queue{}}
+		suspects: newSuspects(), queues: map[string]*queue{}, metrics: metrics.New(o.Version)}
 	h.config.Store(o.Config)
+	h.metrics.Watch(scraped{h})
 	h.brokers = NewBrokers(o.Config, o.Openers,
 		OpenOptions{Worker: h.worker, Logger: o.Logger, LockWait: o.LockWait}, false)
 	if err := h.open(ctx); err != nil {
@@ -92,7 +97,7 @@ func (h *Host) open(ctx context.Context) (err error) {
 		return fmt.Errorf("engine: %w", err)
 	}
 	h.plugins, err = plugindir.Open(ctx, plugindir.Options{
-		Dir: c.Plugins, Engine: h.engine, Config: h.Config, Logger: h.log})
+		Dir: c.Plugins, Engine: h.engine, Config: h.Config, Logger: h.log, OnChange: h.changed})
 	if err != nil {
 		return fmt.Errorf("plug-in directory: %w", err)
 	}

@@ -43,13 +43,13 @@ type leases struct {
 	head held // of a ring
 	n    int
 
-	onLost func(*drivers.Delivery) // called once for each lease that ended under a delivery
-	onFail func(n int, _ error)    // renewals the broker did not answer
+	onLost  func(*drivers.Delivery)        // called once for each lease that ended under a delivery
+	onRenew func(n, failed int, err error) // after each batch: renewed, and not answered
 }
 
-func newLeases(q drivers.Queue, onLost func(*drivers.Delivery), onFail func(int, error)) *leases {
+func newLeases(q drivers.Queue, onLost func(*drivers.Delivery), onRenew func(n, failed int, err error)) *leases {
 	i := q.Info()
-	l := &leases{queue: q, lease: i.Lease, renewable: i.Caps.Renewable, onLost: onLost, onFail: onFail}
+	l := &leases{queue: q, lease: i.Lease, renewable: i.Caps.Renewable, onLost: onLost, onRenew: onRenew}
 	l.head.prev, l.head.next = &l.head, &l.head
 	return l
 }
@@ -145,13 +145,14 @@ func (l *leases) renew(ctx context.Context, hs []*held, ds []*drivers.Delivery) 
 	renewCtx, cancel := context.WithTimeout(ctx, l.lease/3)
 	errs := l.queue.Renew(renewCtx, ds)
 	cancel()
-	failed, now := 0, time.Now()
+	renewed, failed, now := 0, 0, time.Now()
 	var cause error
 	for i, h := range hs {
 		err := errs[i]
 		switch {
 		case err == nil:
 			h.leaseEnd.Store(asked.Add(l.lease - l.margin()).UnixNano())
+			renewed++
 			continue
 		case errors.Is(err, drivers.ErrLeaseLost):
 			l.lose(h)
@@ -162,9 +163,10 @@ func (l *leases) renew(ctx context.Context, hs []*held, ds []*drivers.Delivery) 
 			l.lose(h)
 		}
 	}
-	if failed > 0 && ctx.Err() == nil { // else we stopped asking
-		l.onFail(failed, cause)
+	if ctx.Err() != nil { // we stopped asking
+		failed = 0
 	}
+	l.onRenew(renewed, failed, cause)
 }
 
 // lose stops the guest of a delivery whose lease is gone, once, unless it is settled already

@@ -11,6 +11,7 @@ import (
 	"github.com/guesthand/guesthand/abi"
 	"github.com/guesthand/guesthand/drivers"
 	"github.com/guesthand/guesthand/host/config"
+	"github.com/guesthand/guesthand/host/metrics"
 	"github.com/guesthand/guesthand/host/policy"
 )
 
@@ -18,12 +19,13 @@ import (
 // slots (and a bounded read-ahead), workers that run them, a settler, and the leases of
 // everything between.
 type queue struct {
-	host   *Host
-	name   string
-	driver drivers.Queue
-	starts drivers.StartRecorder // nil: the broker's own counts survive us
-	leases *leases
-	settle *settler
+	host    *Host
+	name    string
+	driver  drivers.Queue
+	starts  drivers.StartRecorder // nil: the broker's own counts survive us
+	leases  *leases
+	settle  *settler
+	metrics *metrics.Queue
 	// retention is the broker's, read once: Info makes a copy each time.
 	retention time.Duration
 	log       *slog.Logger
@@ -38,12 +40,12 @@ type queue struct {
 }
 
 func (h *Host) newQueue(c config.Queue, dq drivers.Queue) *queue {
-	q := &queue{host: h, name: c.Name, driver: dq, log: h.log.With(keyQueue, c.Name)}
+	q := &queue{host: h, name: c.Name, driver: dq, log: h.log.With(keyQueue, c.Name), metrics: h.metrics.Queue(c.Name)}
 	q.starts, _ = dq.(drivers.StartRecorder)
 	q.work.L, q.free.L = &q.mu, &q.mu
 	info := dq.Info()
 	q.ahead.lease, q.retention = info.Lease, info.Retention
-	q.leases = newLeases(dq, q.leaseLost, q.renewalFailed)
+	q.leases = newLeases(dq, q.leaseLost, q.renewed)
 	q.settle = newSettler(dq, q.leases, q.settled)
 	return q
 }
@@ -260,12 +262,17 @@ func (q *queue) next() *held {
 
 // leaseLost is called by leases, once for each delivery.
 func (q *queue) leaseLost(d *drivers.Delivery) {
-	q.host.counters.leaseLost.Add(1)
+	q.metrics.LeaseLost.Inc()
 	q.log.Warn("lease lost", keyID, d.ID, keyJob, d.Job, keyAttempt, d.Carry.Attempt())
 }
 
-func (q *queue) renewalFailed(n int, err error) {
-	q.log.Warn("renew", keyCount, n, keyError, err)
+// renewed is called after each batch of renewals.
+func (q *queue) renewed(n, failed int, err error) {
+	q.metrics.Renewed.Add(float64(n))
+	if failed > 0 {
+		q.metrics.NotRenewed.Add(float64(failed))
+		q.log.Warn("renew", keyCount, failed, keyError, err)
+	}
 }
 
 // readAhead decides how many messages may wait behind the busy workers. Queues whose runs

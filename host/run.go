@@ -15,6 +15,7 @@ import (
 	"github.com/guesthand/guesthand/drivers"
 	"github.com/guesthand/guesthand/host/engine"
 	"github.com/guesthand/guesthand/host/ledger"
+	"github.com/guesthand/guesthand/host/metrics"
 	"github.com/guesthand/guesthand/host/plugindir"
 	"github.com/guesthand/guesthand/host/policy"
 )
@@ -209,7 +210,9 @@ func (a *attempt) run() bool {
 		MaxAttempts: budget, EnqueuedAt: h.d.EnqueuedAt,
 		Headers: h.d.Headers, Payload: h.d.Payload, State: h.d.Carry.State, Logger: q.host.guestLog,
 	}
+	q.metrics.InFlight.Inc()
 	a.result = a.plugin.Module().Run(&h.call)
+	q.metrics.InFlight.Dec()
 	end := a.result.End
 	if h.lost.Load() && !(end.Cause == abi.Returned && end.Outcome.Kind == abi.Success) {
 		end = abi.End{Cause: abi.LeaseLost, Text: end.Text}
@@ -338,14 +341,14 @@ func (a *attempt) report(err error) {
 	q, word := a.q, a.settlementWord()
 	if err != nil {
 		word = ledger.Failed
-		q.host.counters.settleErrors.Add(1)
+		q.metrics.SettleErrors.Inc()
 		level := slog.LevelError
 		if errors.Is(err, drivers.ErrLeaseLost) { // nobody can mend that: the message runs again
 			level = slog.LevelWarn
 		}
 		q.log.Log(context.Background(), level, "settle", keyVerdict, a.decision.Verdict.String(), keyID, a.h.d.ID, keyJob, a.job, keyError, err)
 	}
-	q.host.counters.count(a.word)
+	a.count(err)
 	q.host.ledger.Record(ledger.Row{
 		ID: a.h.d.ID, Queue: q.name, Job: a.job, Attempt: a.number(), Outcome: a.word,
 		Cause: a.end.CauseWord(), Code: a.end.CodeOrNone(), Delay: a.end.Outcome.Delay, Error: a.errorText(),
@@ -355,6 +358,36 @@ func (a *attempt) report(err error) {
 	if err == nil {
 		a.event()
 	}
+}
+
+// count keeps the metrics of a message that was settled, or given up with err.
+func (a *attempt) count(err error) {
+	q := a.q
+	q.host.settled.Add(1)
+	job := metrics.Unknown
+	if a.plugin != nil {
+		job = a.job
+	}
+	j := q.metrics.Job(job)
+	j.Ended(a.word)
+	if !a.result.Started.IsZero() {
+		j.Ran(a.result.Duration, a.result.Memory)
+		if a.message.Tally == (drivers.Tally{}) {
+			j.Waited(a.result.Started.Sub(a.h.d.EnqueuedAt))
+		}
+	}
+	if err == nil && a.decision.Verdict == drivers.Dead {
+		j.Died()
+	}
+}
+
+// jobLabel is a job's name in the metrics: what producers make up is not.
+func (q *queue) jobLabel(job string) string {
+	if p, _ := q.host.plugins.Acquire(job); p != nil {
+		p.Release()
+		return job
+	}
+	return metrics.Unknown
 }
 
 // number is the attempt that this was, or the last one where no run came of it.
@@ -411,7 +444,7 @@ func (q *queue) settled(f finished, err error) {
 	case f.ran:
 		f.h.attempt.report(err)
 	case err != nil:
-		q.host.counters.settleErrors.Add(1)
+		q.metrics.SettleErrors.Inc()
 		q.log.Warn("put back", keyID, f.h.d.ID, keyError, err)
 	}
 }
@@ -424,7 +457,7 @@ func (q *queue) noteStalls(h *held) {
 	q.log.Warn("stalled", keyID, h.d.ID, keyJob, h.d.Job, keyStalls, h.d.Carry.Stalls)
 	last := h.d.Carry.Attempt() - 1
 	for i := range min(h.d.Stalled, 10) {
-		q.host.counters.count(string(abi.Stalled))
+		q.metrics.Job(q.jobLabel(q.route(h.d))).Ended(string(abi.Stalled))
 		q.host.ledger.Record(ledger.Row{
 			ID: h.d.ID, Queue: q.name, Job: q.route(h.d), Attempt: last - i, Outcome: string(abi.Stalled),
 			Code: -1, Finished: time.Now(), Settlement: ledger.None, Worker: q.host.worker,

@@ -76,7 +76,7 @@ func (o *Operations) Queues(ctx context.Context) ([]admin.QueueStatus, error) {
 			if err != nil {
 				s.Error = err.Error()
 			}
-			s.Depth, s.InFlight, s.Delayed, s.Dead = n.Depth, n.InFlight, n.Delayed, n.Dead
+			s.Depth, s.InFlight, s.Delayed, s.Dead, s.Oldest = n.Depth, n.InFlight, n.Delayed, n.Dead, n.Oldest
 			out[i] = s
 		})
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"bytes"
 	"encoding/json"
 	"fmt"
@@ -43,10 +44,10 @@ func retried(config string) string {
 // post is what curl does with the API: the body as it stands, the headers with it.
 func (s *site) post(path string, header http.Header, body string) (status int, answer string) {
 	s.t.Helper()
-	transport := &http.Transport{DisableKeepAlives: true}
-	transport.Dial = func(string, string) (net.Conn, error) {
-		return net.Dial("unix", filepath.Join(s.dir, "data", "guesthand.sock"))
-	}
+	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, "unix", filepath.Join(s.dir, "data", "guesthand.sock"))
+	}}
 	req, err := http.NewRequestWithContext(s.t.Context(), http.MethodPost, "http://localhost"+path, strings.NewReader(body))
 	if err != nil {
 		s.t.Fatal(err)

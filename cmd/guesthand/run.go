@@ -48,7 +48,7 @@ func (g *globals) run() error {
 	reload := make(chan struct{}, 1)
 	go onSignals(ctx, stop, signals, reload, log)
 
-	h, err := host.New(ctx, host.Options{Config: c, Openers: openers, Logger: log, LockWait: lockWait})
+	h, err := host.New(ctx, host.Options{Config: c, Openers: openers, Logger: log, LockWait: lockWait, Version: version})
 	switch {
 	case err != nil && ctx.Err() != nil:
 		log.Info("stopped while opening", "error", err)

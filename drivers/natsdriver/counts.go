@@ -52,6 +52,9 @@ func (q *queue) counts(ctx context.Context) (c drivers.Counts, err error) {
 	info := cons.CachedInfo()
 	c.InFlight = info.NumAckPending
 	c.Depth = int(info.NumPending) + c.InFlight
+	if s := stream.CachedInfo(); c.Depth > 0 && s.Config.Retention == jetstream.WorkQueuePolicy {
+		c.Oldest = s.State.FirstTime
+	}
 	if c.InFlight == 0 {
 		return c, nil
 	}

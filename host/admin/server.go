@@ -53,6 +53,7 @@ func NewServer(h Host, token string, log *slog.Logger) *Server {
 	s := &Server{host: h, log: log, token: token, mux: http.NewServeMux()}
 	s.mux.HandleFunc("GET /healthz", s.healthz)
 	s.mux.HandleFunc("GET /readyz", s.readyz)
+	s.mux.Handle("GET /metrics", h.Metrics())
 	s.mux.HandleFunc("GET /v1/queues", s.queues)
 	s.mux.HandleFunc("GET /v1/handlers", s.handlers)
 	s.mux.HandleFunc("GET /v1/runs", s.runs)

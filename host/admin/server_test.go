@@ -68,6 +68,7 @@ func (f *fake) Runs(_ context.Context, filter ledger.Filter) ([]ledger.Row, erro
 	f.filter = filter
 	return f.rows, f.runsErr
 }
+func (f *fake) Metrics() http.Handler            { return http.NotFoundHandler() }
 func (f *fake) Unready(context.Context) []string { return f.unready }
 func (f *fake) Dead(_ context.Context, queue string) (drivers.DeadLetters, error) {
 	if queue != "q" {

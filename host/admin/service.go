@@ -6,6 +6,8 @@ package admin
 import (
 	"context"
 	"errors"
+	"net/http"
+	"time"
 
 	"github.com/guesthand/guesthand/drivers"
 	"github.com/guesthand/guesthand/host/ledger"
@@ -36,6 +38,8 @@ type Host interface {
 	Service
 	// Unready lists why this host should get no work now; nothing when it is ready.
 	Unready(ctx context.Context) []string
+	// Metrics answers a scrape in Prometheus' text form.
+	Metrics() http.Handler
 }
 
 // QueueStatus is one line of `guesthand queues`.
@@ -48,5 +52,8 @@ type QueueStatus struct {
 	Delayed  int    `json:"delayed"`
 	Dead     int    `json:"dead"`
 	Paused   bool   `json:"paused"`
-	Error    string `json:"error,omitempty"` // why the counts could not be read
+	// Oldest is when the oldest unfinished message was enqueued; zero: none, or the broker does
+	// not tell.
+	Oldest time.Time `json:"oldest,omitzero"`
+	Error  string    `json:"error,omitempty"` // why the counts could not be read
 }
