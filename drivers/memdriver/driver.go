@@ -17,6 +17,8 @@
 // Limits: at-most-once over the end of the process, since nothing is written anywhere. The
 // number of messages, their bytes and the keys remembered are bounded, and Send says which
 // bound is reached.
+//
+// Buckets: maps in memory with an exact quota; those of all joined drivers are the same ones.
 package memdriver
 
 import (
@@ -91,9 +93,10 @@ func (o Options) Validate() error {
 
 // broker is the queues that drivers joined to each other share.
 type broker struct {
-	o      Options
-	mu     sync.Mutex
-	stores map[string]*store
+	o       Options
+	mu      sync.Mutex
+	stores  map[string]*store
+	buckets map[string]*bucket
 }
 
 func (b *broker) store(name string) *store {
@@ -129,7 +132,7 @@ func Open(ctx context.Context, o Options) (*Driver, error) {
 		return nil, err
 	}
 	o = o.withDefaults()
-	return newDriver(&broker{o: o, stores: map[string]*store{}}, o.Worker), nil
+	return newDriver(&broker{o: o, stores: map[string]*store{}, buckets: map[string]*bucket{}}, o.Worker), nil
 }
 
 func newDriver(b *broker, worker string) *Driver {
