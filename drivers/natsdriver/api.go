@@ -125,6 +125,7 @@ type storedMessage struct {
 type getRequest struct {
 	Seq     uint64 `json:"seq,omitempty"`
 	LastFor string `json:"last_by_subj,omitempty"`
+	NextFor string `json:"next_by_subj,omitempty"` // the first from Seq on
 }
 
 func byNumber(seq uint64) getRequest       { return getRequest{Seq: seq} }
