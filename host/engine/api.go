@@ -59,6 +59,9 @@ type Config struct {
 	MaxIdle   int               // reused instances kept, 16
 	Values    map[string]string // config.NAME
 	Secrets   map[string]string // secret.NAME; never logged
+	Send      []string          // queues that message_send may name
+	Sends     int               // messages of one run, 100
+	SendBytes int               // bytes of their heads and bodies, 8 MiB
 }
 
 // Input is the message a run works on.
@@ -71,6 +74,10 @@ type Input struct {
 	Payload        []byte
 	State          []byte       // left by an earlier run
 	Logger         *slog.Logger // the guest's log lines; nil: the engine's logger
+	// Bucket is what kv_* works on; nil: not granted.
+	Bucket drivers.Bucket
+	// Outbox is asked about messages before they are held; nil: nobody is.
+	Outbox Outbox
 }
 
 // Result is what a run came to. Its byte slices are the caller's own.
@@ -81,6 +88,8 @@ type Result struct {
 	// State is what the run wrote with state_write, valid when StateWritten.
 	State        []byte
 	StateWritten bool
+	// Sends are the messages to send if the run succeeded, in the order of the calls.
+	Sends []Send
 	// LogDropped is how many bytes of log text were over the limit.
 	LogDropped int
 	// Memory is the size of the instance's linear memory after the run, bytes.

@@ -55,6 +55,9 @@ type run struct {
 	stderr     lineWriter
 	logLeft    int
 	logDropped int
+	sends      []Send
+	sendBytes  int
+	kvWarned   bool
 
 	scratch [64]byte // attributes that are numbers
 }

@@ -29,6 +29,8 @@ func (c Config) withDefaults() Config {
 	def(&c.ErrorText, 16<<10)
 	def(&c.Log, 256<<10)
 	def(&c.CallDepth, 10000)
+	def(&c.Sends, 100)
+	def(&c.SendBytes, 8<<20)
 	def(&c.Recycle, 10000)
 	def(&c.MaxIdle, 16)
 	return c

@@ -29,11 +29,11 @@ var nativeFuncs = []hostFunc{
 	{"http_header_read", []api.ValueType{i32, i32, i32, i32}, []api.ValueType{i32}, notGranted},
 	{"http_body_size", nil, []api.ValueType{i32}, notGranted},
 	{"http_body_read", []api.ValueType{i32, i32, i32}, []api.ValueType{i32}, notGranted},
-	{"kv_get", []api.ValueType{i32, i32, i32, i32}, []api.ValueType{i32}, notGranted},
-	{"kv_put", []api.ValueType{i32, i32, i32, i32, i64}, []api.ValueType{i32}, notGranted},
-	{"kv_create", []api.ValueType{i32, i32, i32, i32, i64}, []api.ValueType{i32}, notGranted},
-	{"kv_delete", []api.ValueType{i32, i32}, []api.ValueType{i32}, notGranted},
-	{"message_send", []api.ValueType{i32, i32, i32, i32}, []api.ValueType{i32}, notGranted},
+	{"kv_get", []api.ValueType{i32, i32, i32, i32}, []api.ValueType{i32}, kvGet},
+	{"kv_put", []api.ValueType{i32, i32, i32, i32, i64}, []api.ValueType{i32}, kvPut},
+	{"kv_create", []api.ValueType{i32, i32, i32, i32, i64}, []api.ValueType{i32}, kvCreate},
+	{"kv_delete", []api.ValueType{i32, i32}, []api.ValueType{i32}, kvDelete},
+	{"message_send", []api.ValueType{i32, i32, i32, i32}, []api.ValueType{i32}, messageSend},
 }
 
 func notGranted(_ *Call, _ api.Module, stack []uint64) { result(stack, abi.ErrNotGranted) }

@@ -43,6 +43,7 @@ func (m *Module) Run(c *Call) (r Result) {
 		keep = r.End.Cause == abi.Returned && inst.reusable(r.Memory)
 	}
 	r.Output, r.State, r.StateWritten, r.LogDropped = c.run.output, c.run.state, c.run.stateSet, c.run.logDropped
+	r.Sends = c.run.sends
 	r.Started, r.Duration = now, time.Since(now)
 	return r
 }
