@@ -46,7 +46,7 @@ func TestMinimal(t *testing.T) {
 	}
 	h := handler(t, c, "resize", nil)
 	wantHandler := config.Handler{Job: "resize", Timeout: 30 * time.Second, Memory: 64 << 20, Recycle: 10000,
-		Payload: 8 << 20, Result: 1 << 20, Error: 16 << 10, Log: 256 << 10, CallDepth: 10000}
+		Payload: 8 << 20, Result: 1 << 20, Error: 16 << 10, Log: 256 << 10, CallDepth: 10000, SendMax: 100, SendBytes: 8 << 20}
 	if !reflect.DeepEqual(h, wantHandler) {
 		t.Errorf("handler: got %+v, want %+v", h, wantHandler)
 	}

@@ -62,8 +62,12 @@ var handlerKeys = map[string]handlerKey{
 	}},
 	"function": {operator, false, nil},
 	"http":     {granted, false, nil},
-	"kv":       {granted, false, nil},
-	"send":     {granted, false, nil},
+	"kv":       {granted, false, func(h *Handler) (any, setter) { return &h.KV, keyValue(&h.KV) }},
+	"send":     {granted, false, func(h *Handler) (any, setter) { return &h.Send, queueNames(&h.Send) }},
+	"send_max": {operator, true, func(h *Handler) (any, setter) { return &h.SendMax, integer(&h.SendMax, 1, 10000) }},
+	"send_bytes": {operator, true, func(h *Handler) (any, setter) {
+		return &h.SendBytes, sizeInt(&h.SendBytes, 1, maxBytes)
+	}},
 }
 
 func instances(p *string) setter {
@@ -79,7 +83,7 @@ func instances(p *string) setter {
 
 func defaultHandler() Handler {
 	return Handler{Timeout: 30 * time.Second, Memory: 64 << 20, Recycle: 10000, Payload: 8 << 20, Result: 1 << 20,
-		Error: 16 << 10, Log: 256 << 10, CallDepth: 10000}
+		Error: 16 << 10, Log: 256 << 10, CallDepth: 10000, SendMax: 100, SendBytes: 8 << 20}
 }
 
 // handlerFields are the keys as a table of the file has them.
@@ -180,7 +184,8 @@ func (c *Config) Handler(job string, s *Sidecar) (Handler, error) {
 		h.overlay(&s.handler)
 	}
 	h.overlay(&own)
-	h.Config, h.Secrets, h.Retry = maps.Clone(h.Config), maps.Clone(h.Secrets), clonePolicy(h.Retry)
+	h.KV, h.Send = cloneOf(h.KV), slices.Clone(h.Send)
+	h.Config, h.Secrets, h.Retry = maps.Clone(h.Config), maps.Clone(h.Secrets), cloneOf(h.Retry)
 	return h, nil
 }
 
@@ -196,11 +201,17 @@ func (c *Config) overreach(s *Sidecar, own keys) []Issue {
 	if !c.TrustSidecars {
 		issues = append(issues, s.grants...)
 	}
+	if text := c.sidecarBucket(s); text != "" && !own["kv"] {
+		issues = append(issues, Issue{File: s.File, Key: "kv", Text: text})
+	}
+	if name := c.unknownQueue(s.handler.Send); name != "" && !own["send"] {
+		issues = append(issues, Issue{File: s.File, Key: "send", Text: "there is no [queues." + name + "] in the configuration"})
+	}
 	sortIssues(issues)
 	return slices.Clip(issues)
 }
 
-func clonePolicy(p *policy.Policy) *policy.Policy {
+func cloneOf[T any](p *T) *T {
 	if p == nil {
 		return nil
 	}

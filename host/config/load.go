@@ -85,8 +85,10 @@ func (c *Config) check(root node) {
 		c.checkStore(root)
 		if !root.misshapen("queues") {
 			c.checkQueues(root)
+			c.checkSends(root)
 		}
 	}
+	c.checkBuckets(root)
 	// A token that is written but could not be resolved has its own issue.
 	if c.Admin.Listen != "" && !loopback(c.Admin.Listen) && !root.key("admin", "token").written() {
 		root.key("admin", "listen").fail("%q is not loopback, so a token is required; add token = \"env:NAME\", or listen on 127.0.0.1", c.Admin.Listen)

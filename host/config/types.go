@@ -98,6 +98,10 @@ type Handler struct {
 	CallDepth   int
 	Config      map[string]string
 	Secrets     Secrets        // resolved values
+	KV          *KV            // nil: not granted
+	Send        []string       // queues that it may send to
+	SendMax     int            // messages of one run
+	SendBytes   int            // of one run
 	SHA256      string         // lower case hex; "" for any module
 	Function    string         // for Extism modules, which this version does not run
 	Retry       *policy.Policy // nil: the queue's

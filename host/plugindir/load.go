@@ -31,6 +31,9 @@ func EngineConfig(h config.Handler) engine.Config {
 		Recycle:   h.Recycle,
 		Values:    h.Config,
 		Secrets:   h.Secrets,
+		Send:      h.Send,
+		Sends:     h.SendMax,
+		SendBytes: h.SendBytes,
 	}
 }
 
