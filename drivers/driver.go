@@ -132,6 +132,27 @@ type Reply struct {
 	Payload []byte
 }
 
+// Inboxes is implemented by drivers at which answers can be waited for.
+type Inboxes interface {
+	// OpenInbox makes an address that a message can name as Guesthand-Reply-To. ctx bounds the
+	// opening only.
+	OpenInbox(ctx context.Context) (Inbox, error)
+}
+
+// Inbox is an address of our own. It keeps a few answers that nobody has asked for yet.
+type Inbox interface {
+	Address() string
+	// Next waits for an answer, until ctx ends or the inbox is closed (ErrClosed).
+	Next(ctx context.Context) (Answer, error)
+	Close() error
+}
+
+// Answer is a Reply as it arrives.
+type Answer struct {
+	ID string // the message's
+	Reply
+}
+
 // KeyValue is implemented by drivers whose broker keeps small values by key.
 type KeyValue interface {
 	// OpenBucket opens a bucket, and creates it where it is missing. A bucket of the same name

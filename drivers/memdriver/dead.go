@@ -225,6 +225,7 @@ func replayed(d drivers.DeadLetter, now time.Time) *message {
 		enqueued: now.Round(0), carry: drivers.Carry{Tally: d.Tally.Replayed()}, replays: d.Replays + 1,
 	}
 	m.headers.Del(abi.HeaderNotBefore)
+	m.replyTo, _ = m.headers.Get(abi.HeaderReplyTo)
 	m.headers.Set(abi.HeaderReplays, strconv.Itoa(m.replays))
 	m.headers.Set(abi.HeaderPrior, strconv.Itoa(m.carry.Prior))
 	m.headers.Set(abi.HeaderEnqueued, m.enqueued.UTC().Format(time.RFC3339Nano))

@@ -97,6 +97,9 @@ type broker struct {
 	mu      sync.Mutex
 	stores  map[string]*store
 	buckets map[string]*bucket
+
+	inboxes     map[string]*inbox
+	inboxSerial int
 }
 
 func (b *broker) store(name string) *store {
@@ -132,7 +135,7 @@ func Open(ctx context.Context, o Options) (*Driver, error) {
 		return nil, err
 	}
 	o = o.withDefaults()
-	return newDriver(&broker{o: o, stores: map[string]*store{}, buckets: map[string]*bucket{}}, o.Worker), nil
+	return newDriver(&broker{o: o, stores: map[string]*store{}, buckets: map[string]*bucket{}, inboxes: map[string]*inbox{}}, o.Worker), nil
 }
 
 func newDriver(b *broker, worker string) *Driver {

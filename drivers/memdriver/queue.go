@@ -243,7 +243,8 @@ func (q *queue) message(m drivers.Message) (*message, error) {
 	if err := h.Validate(); err != nil {
 		return nil, err
 	}
-	return &message{id: m.ID, job: m.Job, headers: h, payload: slices.Clone(m.Payload)}, nil
+	replyTo, _ := h.Get(abi.HeaderReplyTo)
+	return &message{id: m.ID, job: m.Job, headers: h, payload: slices.Clone(m.Payload), replyTo: replyTo}, nil
 }
 
 func (q *queue) Counts(ctx context.Context) (drivers.Counts, error) {

@@ -21,6 +21,7 @@ type message struct {
 	enqueued time.Time
 	carry    drivers.Carry
 	replays  int
+	replyTo  string
 
 	order   uint64    // place among the ready
 	due     time.Time // end of the delay or of the lease
@@ -131,8 +132,9 @@ func (s *store) hold(q *queue, now time.Time) *drivers.Delivery {
 		ID: m.id, Job: m.job, Headers: m.headers, Payload: m.payload, EnqueuedAt: m.enqueued,
 		Received: now, Carry: m.carry, Stalled: m.stalled, Redelivered: m.handed,
 		// A lease runs out for a message that waited in a worker just as for one that ran.
-		Held:  m.carry.Stalls > 0,
-		Token: m.lease,
+		Held:    m.carry.Stalls > 0,
+		ReplyTo: m.replyTo,
+		Token:   m.lease,
 	}
 	m.handed, m.stalled = true, 0
 	return d

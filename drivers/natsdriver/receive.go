@@ -431,6 +431,8 @@ func (q *queue) readHeaders(t *token, d *drivers.Delivery) (rest int64) {
 		case strings.EqualFold(name, abi.HeaderPrior):
 			t.prior = atoiOrZero(v)
 			d.Carry.Prior = t.prior
+		case strings.EqualFold(name, abi.HeaderReplyTo):
+			d.ReplyTo = v
 		case strings.EqualFold(name, abi.HeaderNotBefore):
 			if at, err := time.Parse(time.RFC3339Nano, v); err == nil {
 				rest = at.UnixNano()
