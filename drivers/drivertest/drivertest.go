@@ -62,6 +62,9 @@ type Harness struct {
 	// DelayedInFlight: the broker cannot tell delayed messages from those in flight, and
 	// Counts has them all under InFlight.
 	DelayedInFlight bool
+	// DeadBounds says why QueueOptions.DeadKeep and DeadMax are not kept to the letter, where
+	// the broker has bounds of its own only; "" where they are.
+	DeadBounds string
 	// Leaks are what goleak should overlook.
 	Leaks []goleak.Option
 }
