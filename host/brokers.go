@@ -122,6 +122,21 @@ func (b *Brokers) store(ctx context.Context, name string) (drivers.KeyValue, err
 	return kv, nil
 }
 
+// keyValue opens a broker for its values; ErrUnsupported where it keeps none.
+func (b *Brokers) keyValue(ctx context.Context, name string) (drivers.KeyValue, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	d, err := b.broker(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	kv, ok := d.(drivers.KeyValue)
+	if !ok {
+		return nil, fmt.Errorf("broker %s keeps no values by key: %w", name, drivers.ErrUnsupported)
+	}
+	return kv, nil
+}
+
 // Ping asks every broker that is open, all at once so that one that is silent until ctx ends
 // does not speak for the others, and returns what does not answer.
 func (b *Brokers) Ping(ctx context.Context) map[string]error {

@@ -49,6 +49,9 @@ type Host struct {
 	ledger  *ledger.Ledger
 	queues  map[string]*queue
 
+	outbox  outbox
+	buckets buckets
+
 	gates    gates
 	suspects suspects
 	once     onceLog
@@ -79,6 +82,7 @@ func New(ctx context.Context, o Options) (*Host, error) {
 	h.metrics.Watch(scraped{h})
 	h.brokers = NewBrokers(o.Config, o.Openers,
 		OpenOptions{Worker: h.worker, Logger: o.Logger, LockWait: o.LockWait}, false)
+	h.outbox, h.buckets.brokers = outbox{}, h.brokers
 	if err := h.open(ctx); err != nil {
 		return nil, errors.Join(err, h.Close(context.WithoutCancel(ctx)))
 	}
@@ -101,6 +105,11 @@ func (h *Host) open(ctx context.Context) (err error) {
 	if err != nil {
 		return fmt.Errorf("plug-in directory: %w", err)
 	}
+	if c.Store.Broker != "" {
+		if _, err := h.brokers.keyValue(ctx, c.Store.Broker); err != nil {
+			return fmt.Errorf("[store]: %w", err)
+		}
+	}
 	handlers := h.plugins.Handlers()
 	for name, qc := range c.Queues {
 		dq, err := h.brokers.Queue(ctx, name)
@@ -120,6 +129,7 @@ func (h *Host) open(ctx context.Context) (err error) {
 				h.log.Warn(f.Text, keyQueue, name)
 			}
 		}
+		h.outbox.add(name, dq)
 		h.queues[name] = h.newQueue(qc, dq)
 	}
 	return nil

@@ -209,13 +209,21 @@ func (a *attempt) run() bool {
 		ID: h.d.ID, Job: a.job, Queue: q.name, Tally: h.d.Carry.Tally,
 		MaxAttempts: budget, EnqueuedAt: h.d.EnqueuedAt,
 		Headers: h.d.Headers, Payload: h.d.Payload, State: h.d.Carry.State, Logger: q.host.guestLog,
+		Bucket: q.host.buckets.of(q.host.Config(), q.name, a.plugin.Handler()), Outbox: q.host.outbox,
 	}
 	q.metrics.InFlight.Inc()
 	a.result = a.plugin.Module().Run(&h.call)
 	q.metrics.InFlight.Dec()
 	end := a.result.End
-	if h.lost.Load() && !(end.Cause == abi.Returned && end.Outcome.Kind == abi.Success) {
+	sends := len(a.result.Sends) > 0 && succeeded(end)
+	switch {
+	case h.lost.Load() && (sends || !succeeded(end)):
+		// A success is completed in full or not at all.
 		end = abi.End{Cause: abi.LeaseLost, Text: end.Text}
+	case sends:
+		if instead, ok := a.follow(); !ok {
+			end = instead
+		}
 	}
 	// The run resets what was counted for want of a handler.
 	a.message.Tally.Unrouted = 0
@@ -270,7 +278,9 @@ func (a *attempt) finish(end abi.End, d policy.Decision) {
 		return
 	}
 	s := drivers.Settlement{Delivery: a.h.d, Verdict: d.Verdict}
-	if d.Verdict != drivers.Ack {
+	if d.Verdict == drivers.Ack {
+		a.reply()
+	} else {
 		s.Delay, s.Reason, s.Carry = d.Delay, d.Reason, a.carry()
 	}
 	if d.Verdict == drivers.Dead {
@@ -442,6 +452,9 @@ func (q *queue) settled(f finished, err error) {
 	q.host.suspects.forget(f.h)
 	switch {
 	case f.ran:
+		if v := f.s.Verdict; err == nil && (v == drivers.Dead || v == drivers.Reject) {
+			f.h.attempt.reply()
+		}
 		f.h.attempt.report(err)
 	case err != nil:
 		q.metrics.SettleErrors.Inc()

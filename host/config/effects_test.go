@@ -45,8 +45,8 @@ func TestSend(t *testing.T) {
 func TestSidecarEffects(t *testing.T) {
 	c := parse(t, "trust_sidecars = true\n"+minimal+"[handlers.other]\nkv = { bucket = \"resize\" }\n")
 	for text, want := range map[string]string{
-		"kv = {}":                   "its bucket is that of [handlers.other] in config.toml",
-		"kv = { bucket = \"x\" }":   "names a bucket, which only config.toml may",
+		"kv = {}":                         "its bucket is that of [handlers.other] in config.toml",
+		"kv = { bucket = \"x\" }":         "names a bucket, which only config.toml may",
 		"send = [\"default\", \"other\"]": "there is no [queues.other]",
 		"send = [\"default\"]":            "",
 	} {

@@ -89,3 +89,12 @@ func (c *Config) sidecarBucket(s *Sidecar) string {
 	}
 	return ""
 }
+
+// BucketBroker is the broker that keeps the values of handlers for messages of that queue:
+// that of [store], so that they are in one place, else the queue's own.
+func (c *Config) BucketBroker(queue string) string {
+	if c.Store.Broker != "" {
+		return c.Store.Broker
+	}
+	return c.Queues[queue].Broker
+}
