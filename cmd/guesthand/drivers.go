@@ -7,6 +7,7 @@ import (
 	"github.com/guesthand/guesthand/drivers/embeddeddriver"
 	"github.com/guesthand/guesthand/drivers/memdriver"
 	"github.com/guesthand/guesthand/drivers/natsdriver"
+	"github.com/guesthand/guesthand/drivers/sqsdriver"
 	"github.com/guesthand/guesthand/host"
 	"github.com/guesthand/guesthand/host/config"
 )
@@ -23,6 +24,10 @@ var openers = map[string]host.Opener{
 	"embedded": func(ctx context.Context, b config.Broker, o host.OpenOptions) (drivers.Driver, error) {
 		return opened(embeddeddriver.Open(ctx, embeddeddriver.Options{Dir: b.Dir, SyncAlways: b.SyncAlways, Sync: b.Sync,
 			Listen: b.Listen, User: b.User, Password: b.Password, LockWait: o.LockWait, Worker: o.Worker, Logger: o.Logger}))
+	},
+	"sqs": func(ctx context.Context, b config.Broker, o host.OpenOptions) (drivers.Driver, error) {
+		return opened(sqsdriver.Open(ctx, sqsdriver.Options{Endpoint: b.URL, Region: b.Region, Store: o.Store,
+			Worker: o.Worker, Logger: o.Logger}))
 	},
 }
 
