@@ -1,13 +1,16 @@
 package host
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/time/rate"
 
+	"github.com/guesthand/guesthand/host/admin"
 	"github.com/guesthand/guesthand/host/config"
 )
 
@@ -67,6 +70,35 @@ func (g *gate) pause(t time.Time) {
 			return
 		}
 	}
+}
+
+// resume ends a job's pause, for "" those of all jobs.
+func (g *gates) resume(job string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for name, gt := range g.m {
+		if job == "" || job == name {
+			gt.pausedUntil.Store(0)
+		}
+	}
+}
+
+// pauses lists the pauses that handlers asked for, of one job or for "" of all, as pauses of
+// a queue.
+func (g *gates) pauses(queue, job string) (some []admin.Pause) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	now := time.Now()
+	for name, gt := range g.m {
+		if job != "" && job != name {
+			continue
+		}
+		if d := gt.paused(now); d > 0 {
+			some = append(some, admin.Pause{Queue: queue, Job: name, Until: now.Add(d), ByHandler: true})
+		}
+	}
+	slices.SortFunc(some, func(a, b admin.Pause) int { return cmp.Compare(a.Job, b.Job) })
+	return some
 }
 
 // paused is how long the gate stays shut from now, 0 for open.

@@ -53,6 +53,7 @@ type Host struct {
 	buckets buckets
 
 	gates    gates
+	pauses   *pauses
 	suspects suspects
 	once     onceLog
 	metrics  *metrics.Metrics
@@ -93,6 +94,9 @@ func (h *Host) open(ctx context.Context) (err error) {
 	c := h.Config()
 	if err := os.MkdirAll(c.Data, 0o700); err != nil {
 		return fmt.Errorf("data directory: %w", err)
+	}
+	if h.pauses, err = openPauses(pausesFile(c)); err != nil {
+		return err
 	}
 	if h.ledger, err = OpenLedger(ctx, c, h.log); err != nil {
 		return err

@@ -145,6 +145,10 @@ func (q *queue) serving(ctx context.Context) bool {
 		return false
 	}
 	job := q.config().Handler
+	if d := q.host.pauses.left(q.name, job, time.Now()); d > 0 {
+		sleep(ctx, min(d, resumeTick))
+		return false
+	}
 	if job == "" {
 		return true
 	}
@@ -155,11 +159,14 @@ func (q *queue) serving(ctx context.Context) bool {
 	}
 	defer p.Release()
 	if d := q.host.gates.of(p.Handler()).paused(time.Now()); d > 0 {
-		sleep(ctx, min(d, time.Second))
+		sleep(ctx, min(d, resumeTick))
 		return false
 	}
 	return true
 }
+
+// resumeTick is how soon a paused queue notices that it was resumed.
+const resumeTick = 200 * time.Millisecond
 
 // room waits until there is a free slot and returns how many messages to ask for; 0 when
 // the queue stops.

@@ -131,6 +131,13 @@ func (q *queue) lowered(d *drivers.Delivery, name string) int {
 func (a *attempt) enter(ctx context.Context) (leave func(), ok, again bool) {
 	suspect := policy.Suspect(a.message.Tally)
 	gate := a.q.host.gates.of(a.plugin.Handler())
+	if d := a.paused(gate); d > slotWait {
+		if a.q.config().Handler != "" || a.q.host.pauses.left(a.q.name, "", time.Now()) > 0 {
+			d = 0 // this host does not receive: the message is for others, or for us after a resume
+		}
+		a.q.putBack(a.h, spread(d))
+		return nil, false, false
+	}
 	if suspect || !gate.open() {
 		if leave, ok, again = a.wait(ctx, gate, suspect); !ok {
 			return nil, false, again
@@ -144,6 +151,12 @@ func (a *attempt) enter(ctx context.Context) (leave func(), ok, again bool) {
 		return nil, false, false
 	}
 	return leave, true, false
+}
+
+// paused is how long this message's job still takes no message on this host.
+func (a *attempt) paused(g *gate) time.Duration {
+	now := time.Now()
+	return max(g.paused(now), a.q.host.pauses.left(a.q.name, a.job, now))
 }
 
 // wait waits for at most slotWait: then the message gives its slot to those of other jobs. A

@@ -23,6 +23,8 @@ type Operations struct {
 	brokers *Brokers
 	ledger  *ledger.Ledger
 	flush   bool // the ledger is being written by this process
+	pauses  func() (*pauses, error)
+	gates   *gates // nil where no host runs
 }
 
 var (
@@ -32,11 +34,13 @@ var (
 
 // NewOperations works on brokers and ledger directly, for commands while no host runs.
 func NewOperations(c *config.Config, b *Brokers, l *ledger.Ledger) *Operations {
-	return &Operations{config: func() *config.Config { return c }, brokers: b, ledger: l}
+	return &Operations{config: func() *config.Config { return c }, brokers: b, ledger: l,
+		pauses: func() (*pauses, error) { return openPauses(pausesFile(c)) }}
 }
 
 func (h *Host) operations() *Operations {
-	return &Operations{config: h.Config, brokers: h.brokers, ledger: h.ledger, flush: true}
+	return &Operations{config: h.Config, brokers: h.brokers, ledger: h.ledger, flush: true,
+		pauses: func() (*pauses, error) { return h.pauses, nil }, gates: &h.gates}
 }
 
 // Send implements admin.Service.
@@ -64,6 +68,10 @@ func (o *Operations) Send(ctx context.Context, queue string, ms []drivers.Messag
 func (o *Operations) Queues(ctx context.Context) ([]admin.QueueStatus, error) {
 	c := o.config()
 	names := slices.Sorted(maps.Keys(c.Queues))
+	paused, err := o.pauses()
+	if err != nil {
+		return nil, err
+	}
 	out := make([]admin.QueueStatus, len(names))
 	ctx, cancel := context.WithTimeout(ctx, countBudget)
 	defer cancel()
@@ -72,6 +80,7 @@ func (o *Operations) Queues(ctx context.Context) ([]admin.QueueStatus, error) {
 		counting.Go(func() {
 			broker := c.Queues[name].Broker
 			s := admin.QueueStatus{Queue: name, Broker: broker, Driver: c.Brokers[broker].Driver}
+			s.Pauses, s.Paused = o.paused(paused, c.Queues[name])
 			n, err := o.counts(ctx, name)
 			if err != nil {
 				s.Error = err.Error()
@@ -82,6 +91,54 @@ func (o *Operations) Queues(ctx context.Context) ([]admin.QueueStatus, error) {
 	}
 	counting.Wait()
 	return out, nil
+}
+
+// paused is what is paused of a queue, and whether that is all of it.
+func (o *Operations) paused(p *pauses, q config.Queue) (some []admin.Pause, all bool) {
+	some = p.of(q.Name)
+	if o.gates != nil {
+		some = append(some, o.gates.pauses(q.Name, q.Handler)...)
+	}
+	return some, slices.ContainsFunc(some, func(p admin.Pause) bool { return p.Job == "" || p.Job == q.Handler })
+}
+
+// Pause implements admin.Service.
+func (o *Operations) Pause(_ context.Context, p admin.Pause) error {
+	c := o.config()
+	if _, ok := c.Queues[p.Queue]; !ok {
+		return &UnknownQueueError{Name: p.Queue, Known: slices.Sorted(maps.Keys(c.Queues))}
+	}
+	if p.Job != "" && !config.ValidJob(p.Job) {
+		return fmt.Errorf("%w: %q is no job's name", drivers.ErrInvalid, p.Job)
+	}
+	store, err := o.pauses()
+	if err != nil {
+		return err
+	}
+	p.Since, p.ByHandler = time.Now(), false
+	return store.set(p)
+}
+
+// Resume implements admin.Service.
+func (o *Operations) Resume(_ context.Context, queue, job string) error {
+	c := o.config()
+	if _, ok := c.Queues[queue]; !ok {
+		return &UnknownQueueError{Name: queue, Known: slices.Sorted(maps.Keys(c.Queues))}
+	}
+	store, err := o.pauses()
+	if err != nil {
+		return err
+	}
+	if err := store.resume(queue, job); err != nil {
+		return err
+	}
+	if o.gates != nil {
+		if job == "" {
+			job = c.Queues[queue].Handler
+		}
+		o.gates.resume(job)
+	}
+	return nil
 }
 
 // countBudget is how long brokers may take to say how much they hold.
@@ -134,22 +191,7 @@ func (h *Host) Send(ctx context.Context, queue string, ms []drivers.Message) ([]
 
 // Queues implements admin.Service.
 func (h *Host) Queues(ctx context.Context) ([]admin.QueueStatus, error) {
-	out, err := h.operations().Queues(ctx)
-	for i, s := range out {
-		if job := h.Config().Queues[s.Queue].Handler; job != "" {
-			out[i].Paused = h.pausedJob(job)
-		}
-	}
-	return out, err
-}
-
-func (h *Host) pausedJob(job string) bool {
-	p, _ := h.plugins.Acquire(job)
-	if p == nil {
-		return false
-	}
-	defer p.Release()
-	return h.gates.of(p.Handler()).paused(time.Now()) > 0
+	return h.operations().Queues(ctx)
 }
 
 // Handlers implements admin.Service.
@@ -158,6 +200,16 @@ func (h *Host) Handlers(context.Context) ([]plugindir.Status, error) { return h.
 // Runs implements admin.Service.
 func (h *Host) Runs(ctx context.Context, f ledger.Filter) ([]ledger.Row, error) {
 	return h.operations().Runs(ctx, f)
+}
+
+// Pause implements admin.Service.
+func (h *Host) Pause(ctx context.Context, p admin.Pause) error {
+	return h.operations().Pause(ctx, p)
+}
+
+// Resume implements admin.Service.
+func (h *Host) Resume(ctx context.Context, queue, job string) error {
+	return h.operations().Resume(ctx, queue, job)
 }
 
 // Dead implements admin.Service.

@@ -126,7 +126,7 @@ func newRoot() *cobra.Command {
 	f.StringVar(&g.host, "host", "", "`URL` of a running host, instead of the socket in its data directory; a token is read from $GUESTHAND_TOKEN")
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.AddCommand(newRun(g), newCheck(g), newInvoke(g), newInspect(g), newSend(g), newDead(g),
-		newRuns(g), newQueues(g), newVersion(g))
+		newRuns(g), newQueues(g), newPause(g), newResume(g), newVersion(g))
 	usageErrors(root)
 	return root
 }

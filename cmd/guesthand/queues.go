@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -52,7 +53,26 @@ func printQueues(w io.Writer, asJSON bool, queues []admin.QueueStatus) error {
 	}
 	return table(w, "QUEUE BROKER DRIVER DEPTH IN-FLIGHT DELAYED DEAD PAUSED", func(add func(...any)) {
 		for _, q := range queues {
-			add(q.Queue, q.Broker, q.Driver, q.Depth, q.InFlight, q.Delayed, q.Dead, q.Paused)
+			add(q.Queue, q.Broker, q.Driver, q.Depth, q.InFlight, q.Delayed, q.Dead, pausedText(q))
 		}
 	})
+}
+
+// pausedText is no, yes with its end, or the jobs that are paused.
+func pausedText(q admin.QueueStatus) string {
+	if len(q.Pauses) == 0 {
+		return "no"
+	}
+	var parts []string
+	for _, p := range q.Pauses {
+		text := p.Job
+		if p.Job == "" {
+			text = "yes"
+		}
+		if !p.Until.IsZero() {
+			text += " until " + clock(p.Until)
+		}
+		parts = append(parts, text)
+	}
+	return strings.Join(parts, ", ")
 }

@@ -59,6 +59,8 @@ func NewServer(h Host, token string, log *slog.Logger) *Server {
 	s.mux.HandleFunc("GET /v1/runs", s.runs)
 	s.mux.HandleFunc("POST /v1/queues/{queue}/jobs/{job}", s.enqueue)
 	s.mux.HandleFunc("POST /v1/queues/{queue}/messages", s.send)
+	s.mux.HandleFunc("POST /v1/queues/{queue}/pause", s.pause)
+	s.mux.HandleFunc("POST /v1/queues/{queue}/resume", s.resume)
 	s.mux.HandleFunc("GET /v1/queues/{queue}/dead", s.deadList)
 	s.mux.HandleFunc("GET /v1/queues/{queue}/dead/{id}", s.deadGet)
 	s.mux.HandleFunc("POST /v1/queues/{queue}/dead/{id}/replay", s.deadReplay)

@@ -68,8 +68,10 @@ func (f *fake) Runs(_ context.Context, filter ledger.Filter) ([]ledger.Row, erro
 	f.filter = filter
 	return f.rows, f.runsErr
 }
-func (f *fake) Metrics() http.Handler            { return http.NotFoundHandler() }
-func (f *fake) Unready(context.Context) []string { return f.unready }
+func (f *fake) Pause(context.Context, admin.Pause) error          { return nil }
+func (f *fake) Resume(_ context.Context, queue, job string) error { return nil }
+func (f *fake) Metrics() http.Handler                             { return http.NotFoundHandler() }
+func (f *fake) Unready(context.Context) []string                  { return f.unready }
 func (f *fake) Dead(_ context.Context, queue string) (drivers.DeadLetters, error) {
 	if queue != "q" {
 		return nil, unknownQueue(queue)

@@ -29,6 +29,11 @@ type Service interface {
 	Handlers(ctx context.Context) ([]plugindir.Status, error)
 	// Runs reads the ledger, newest first, or returns ErrNoLedger.
 	Runs(ctx context.Context, f ledger.Filter) ([]ledger.Row, error)
+	// Pause keeps this host from a queue, or from one job of it, until its time or a Resume. It
+	// holds over a restart. Pausing anew replaces what was there.
+	Pause(ctx context.Context, p Pause) error
+	// Resume ends a queue's pauses, or one job's, those that a handler asked for included.
+	Resume(ctx context.Context, queue, job string) error
 	// Dead reads and changes a queue's dead letters.
 	Dead(ctx context.Context, queue string) (drivers.DeadLetters, error)
 }
@@ -42,6 +47,16 @@ type Host interface {
 	Metrics() http.Handler
 }
 
+// Pause is a queue, or one job of it, that a host leaves alone.
+type Pause struct {
+	Queue string    `json:"queue"`
+	Job   string    `json:"job,omitempty"` // "" for all
+	Since time.Time `json:"since"`
+	Until time.Time `json:"until,omitzero"` // zero: until it is resumed
+	// ByHandler: a run asked for it, on all queues of its job; it does not outlive the host.
+	ByHandler bool `json:"by_handler,omitempty"`
+}
+
 // QueueStatus is one line of `guesthand queues`.
 type QueueStatus struct {
 	Queue    string `json:"queue"`
@@ -51,7 +66,10 @@ type QueueStatus struct {
 	InFlight int    `json:"in_flight"`
 	Delayed  int    `json:"delayed"`
 	Dead     int    `json:"dead"`
-	Paused   bool   `json:"paused"`
+	// Paused is true where this host takes nothing from the queue. Pauses says what is paused
+	// of it, and until when.
+	Paused bool    `json:"paused"`
+	Pauses []Pause `json:"pauses,omitempty"`
 	// Oldest is when the oldest unfinished message was enqueued; zero: none, or the broker does
 	// not tell.
 	Oldest time.Time `json:"oldest,omitzero"`
