@@ -76,9 +76,9 @@ func (o Options) withDefaults() Options {
 func (o Options) Validate() error {
 	switch {
 	case o.Wait < 0 || o.Wait > 20*time.Second || o.Wait%time.Second != 0:
-		return fmt.Errorf("Wait is whole seconds up to 20, not %s", o.Wait)
+		return fmt.Errorf("wait is whole seconds up to 20, not %s", o.Wait)
 	case o.MaxDelay < 0 || o.MaxVisibility < 0 || o.CallTimeout < 0:
-		return errors.New("MaxDelay, MaxVisibility and CallTimeout must not be negative")
+		return errors.New("a negative MaxDelay, MaxVisibility or CallTimeout")
 	}
 	return nil
 }

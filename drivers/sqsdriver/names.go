@@ -42,10 +42,10 @@ const (
 
 // names are a queue's names at SQS.
 type names struct {
-	queue, dead       string // names
-	url, deadURL      string
-	fifo, deadFIFO    bool
-	givenURL, deadSet bool
+	queue, dead    string // names
+	url, deadURL   string
+	fifo, deadFIFO bool
+	givenURL       bool
 }
 
 var (
