@@ -7,6 +7,7 @@ import (
 	"github.com/guesthand/guesthand/drivers/embeddeddriver"
 	"github.com/guesthand/guesthand/drivers/memdriver"
 	"github.com/guesthand/guesthand/drivers/natsdriver"
+	"github.com/guesthand/guesthand/drivers/redisdriver"
 	"github.com/guesthand/guesthand/drivers/sqsdriver"
 	"github.com/guesthand/guesthand/host"
 	"github.com/guesthand/guesthand/host/config"
@@ -20,6 +21,10 @@ var openers = map[string]host.Opener{
 	"nats": func(ctx context.Context, b config.Broker, o host.OpenOptions) (drivers.Driver, error) {
 		return opened(natsdriver.Open(ctx, natsdriver.Options{URL: b.URL, Credentials: b.Credentials, User: b.User,
 			Password: b.Password, Name: "guesthand " + b.Name, Worker: o.Worker, Logger: o.Logger}))
+	},
+	"redis": func(ctx context.Context, b config.Broker, o host.OpenOptions) (drivers.Driver, error) {
+		return opened(redisdriver.Open(ctx, redisdriver.Options{URL: b.URL, User: b.User, Password: b.Password,
+			Name: "guesthand-" + b.Name, Worker: o.Worker, Logger: o.Logger}))
 	},
 	"embedded": func(ctx context.Context, b config.Broker, o host.OpenOptions) (drivers.Driver, error) {
 		return opened(embeddeddriver.Open(ctx, embeddeddriver.Options{Dir: b.Dir, SyncAlways: b.SyncAlways, Sync: b.Sync,
