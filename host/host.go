@@ -54,6 +54,7 @@ type Host struct {
 
 	gates    gates
 	pauses   *pauses
+	events   *events
 	suspects suspects
 	once     onceLog
 	metrics  *metrics.Metrics
@@ -83,6 +84,7 @@ func New(ctx context.Context, o Options) (*Host, error) {
 	h.metrics.Watch(scraped{h})
 	h.brokers = NewBrokers(o.Config, o.Openers,
 		OpenOptions{Worker: h.worker, Logger: o.Logger, LockWait: o.LockWait}, false)
+	h.events = newEvents(h.log, h.publish)
 	h.outbox, h.buckets.brokers = outbox{}, h.brokers
 	if err := h.open(ctx); err != nil {
 		return nil, errors.Join(err, h.Close(context.WithoutCancel(ctx)))
@@ -185,6 +187,7 @@ func (h *Host) Run(ctx context.Context) error {
 func (h *Host) Close(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, settleBudget)
 	defer cancel()
+	h.events.close()
 	errs := []error{h.brokers.Close(ctx)}
 	for _, q := range h.queues {
 		q.settle.close()

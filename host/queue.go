@@ -270,6 +270,7 @@ func (q *queue) next() *held {
 // leaseLost is called by leases, once for each delivery.
 func (q *queue) leaseLost(d *drivers.Delivery) {
 	q.metrics.LeaseLost.Inc()
+	q.host.emit(Event{Kind: eventLeaseLost, Queue: q.name, Job: q.route(d), ID: d.ID, Attempt: d.Carry.Attempt()})
 	q.log.Warn("lease lost", keyID, d.ID, keyJob, d.Job, keyAttempt, d.Carry.Attempt())
 }
 

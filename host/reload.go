@@ -22,6 +22,7 @@ func (h *Host) Reload(ctx context.Context, c *config.Config) (applied, restart [
 func reloaded(old, c *config.Config) *config.Config {
 	r := *old
 	r.Handlers, r.Limits, r.Log = c.Handlers, c.Limits, c.Log
+	r.Events, r.OnDead = c.Events, c.OnDead
 	r.Drain, r.TrustSidecars, r.Warnings = c.Drain, c.TrustSidecars, c.Warnings
 	r.Queues = maps.Clone(old.Queues)
 	for name, q := range r.Queues {

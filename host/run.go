@@ -383,6 +383,21 @@ func (a *attempt) report(err error) {
 	}
 }
 
+// tell makes the settled end known to whoever wants to hear of it.
+func (a *attempt) tell(s drivers.Settlement) {
+	ev := Event{Queue: a.q.name, Job: a.job, ID: a.h.d.ID, Attempt: a.number(), Outcome: a.word, Reason: a.decision.Reason, Digest: a.digest}
+	switch {
+	case s.Verdict == drivers.Dead:
+		ev.Kind = eventDead
+		a.onDead(s.Carry, s.Death)
+	case s.Verdict == drivers.Reject:
+		ev.Kind = eventRejected
+	default:
+		return
+	}
+	a.q.host.emit(ev)
+}
+
 // count keeps the metrics of a message that was settled, or given up with err.
 func (a *attempt) count(err error) {
 	q := a.q
@@ -467,6 +482,7 @@ func (q *queue) settled(f finished, err error) {
 	case f.ran:
 		if v := f.s.Verdict; err == nil && (v == drivers.Dead || v == drivers.Reject) {
 			f.h.attempt.reply()
+			f.h.attempt.tell(f.s)
 		}
 		f.h.attempt.report(err)
 	case err != nil:
@@ -482,6 +498,7 @@ func (q *queue) noteStalls(h *held) {
 	}
 	q.log.Warn("stalled", keyID, h.d.ID, keyJob, h.d.Job, keyStalls, h.d.Carry.Stalls)
 	last := h.d.Carry.Attempt() - 1
+	q.host.emit(Event{Kind: eventStalled, Queue: q.name, Job: q.route(h.d), ID: h.d.ID, Attempt: last})
 	for i := range min(h.d.Stalled, 10) {
 		q.metrics.Job(q.jobLabel(q.route(h.d))).Ended(string(abi.Stalled))
 		q.host.ledger.Record(ledger.Row{

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/guesthand/guesthand/host/metrics"
-	"github.com/guesthand/guesthand/host/plugindir"
 )
 
 // Metrics answers scrapes.
@@ -15,16 +14,6 @@ func (h *Host) Metrics() http.Handler { return h.metrics.Handler() }
 
 // Settled is how many runs have ended and been settled or given up since the start.
 func (h *Host) Settled() int64 { return h.settled.Load() }
-
-// changed is told of every version of a plug-in that took over or was refused.
-func (h *Host) changed(c plugindir.Change) {
-	switch c.Kind {
-	case plugindir.Loaded:
-		h.metrics.Reloaded(c.Job, true)
-	case plugindir.Refused:
-		h.metrics.Reloaded(c.Job, false)
-	}
-}
 
 // scraped is what a scrape reads of the host.
 type scraped struct{ *Host }

@@ -59,6 +59,8 @@ func (c *Config) settings() map[string]setting {
 	fixed(c.Data, "data")
 	live(c.Drain, "drain")
 	live(c.TrustSidecars, "trust_sidecars")
+	live(c.Events, "events")
+	live(c.OnDead, "on_dead")
 	live(c.Limits.Memory, "limits", "max_memory")
 	fixed(c.Admin.Listen, "admin", "listen")
 	fixed(c.Admin.Token, "admin", "token")

@@ -89,6 +89,7 @@ func (c *Config) check(root node) {
 		}
 	}
 	c.checkBuckets(root)
+	c.checkEvents(root)
 	// A token that is written but could not be resolved has its own issue.
 	if c.Admin.Listen != "" && !loopback(c.Admin.Listen) && !root.key("admin", "token").written() {
 		root.key("admin", "listen").fail("%q is not loopback, so a token is required; add token = \"env:NAME\", or listen on 127.0.0.1", c.Admin.Listen)
@@ -120,6 +121,32 @@ func (c *Config) checkBrokers(root node) {
 			n.key("dir").fail("is %s, which is broker %s's too; give each a directory of its own", c.relative(b.Dir), other)
 		}
 		dirs[b.Dir] = name
+	}
+}
+
+// checkEvents looks at where events and dead letters are to go.
+func (c *Config) checkEvents(root node) {
+	names := slices.Collect(maps.Keys(c.Queues))
+	if _, ok := c.Queues[c.Events]; c.Events != "" && !ok {
+		root.key("events").fail("there is no [queues.%s]; %s", c.Events, didYouMean(c.Events, names))
+	}
+	queue, job, named := strings.Cut(c.OnDead, "/")
+	if !named {
+		queue, job = "", c.OnDead
+	}
+	n := root.key("on_dead")
+	switch _, ok := c.Queues[queue]; {
+	case c.OnDead == "":
+	case !ValidJob(job):
+		n.fail("%q is no job; write JOB, or QUEUE/JOB", c.OnDead)
+	case named && !ok:
+		n.fail("there is no [queues.%s]; %s", queue, didYouMean(queue, names))
+	case !named:
+		for _, name := range slices.Sorted(maps.Keys(c.Queues)) {
+			if h := c.Queues[name].Handler; h != "" && h != job {
+				n.warn("queue %s sends everything to %s, its dead letters included; write QUEUE/%s to send them elsewhere", name, h, job)
+			}
+		}
 	}
 }
 

@@ -118,8 +118,8 @@ func (c *Config) read(root node) {
 		"admin":          func(n node) { readAdmin(n, &c.Admin) },
 		"ledger":         func(n node) { ledger = readLedger(n, &c.Ledger) },
 		"log":            func(n node) { readLog(n, &c.Log) },
-		"on_dead":        nil,
-		"events":         nil,
+		"on_dead":        text(&c.OnDead, "bury"),
+		"events":         text(&c.Events, "ops"),
 		"store":          func(n node) { readStore(n, &c.Store) },
 		"trace":          nil,
 	})

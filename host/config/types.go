@@ -23,6 +23,9 @@ type Config struct {
 	Data          string        // sockets, ledger, caches, broker stores
 	Drain         time.Duration // how long a stop waits for runs
 	TrustSidecars bool
+	// Events is the queue that events are sent to, "" for none. OnDead is who gets dead letters:
+	// a job, or QUEUE/JOB; "" for nobody.
+	Events, OnDead string
 
 	Brokers  map[string]Broker
 	Queues   map[string]Queue
