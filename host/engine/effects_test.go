@@ -17,15 +17,11 @@ import (
 	"github.com/guesthand/guesthand/drivers"
 	"github.com/guesthand/guesthand/drivers/memdriver"
 	"github.com/guesthand/guesthand/host/engine"
+	"github.com/guesthand/guesthand/host/hosttest"
 )
 
 // op is one operation of testdata/effects.wat.
-func op(letter byte, a string, n int64, b string) string {
-	out := binary.LittleEndian.AppendUint16([]byte{letter}, uint16(len(a)))
-	out = binary.LittleEndian.AppendUint64(out, uint64(n))
-	out = binary.LittleEndian.AppendUint32(out, uint32(len(b)))
-	return string(out) + a + b
-}
+func op(letter byte, a string, n int64, b string) string { return hosttest.Op(letter, a, n, b) }
 
 // code is what the first operation of a run returned.
 func code(t *testing.T, r engine.Result) int32 {

@@ -1,6 +1,7 @@
 ;; The payload is a list of operations: a letter, the first argument's length (2 bytes), a
 ;; number (8 bytes), the second argument's length (4 bytes), and both arguments. g, p, c and d
-;; are kv_get, kv_put, kv_create and kv_delete, s is message_send, r returns the number. The
+;; are kv_get, kv_put, kv_create and kv_delete, s is message_send, r returns the number. t
+;; counts in the state and returns a delay of 1 ms until it has counted to the number. The
 ;; result is each operation's own, 4 bytes, with the value after that of g.
 (module
   (import "guesthand_v1" "payload_size" (func $payload_size (result i32)))
@@ -11,6 +12,8 @@
   (import "guesthand_v1" "kv_create" (func $kv_create (param i32 i32 i32 i32 i64) (result i32)))
   (import "guesthand_v1" "kv_delete" (func $kv_delete (param i32 i32) (result i32)))
   (import "guesthand_v1" "message_send" (func $message_send (param i32 i32 i32 i32) (result i32)))
+  (import "guesthand_v1" "state_read" (func $state_read (param i32 i32) (result i32)))
+  (import "guesthand_v1" "state_write" (func $state_write (param i32 i32) (result i32)))
   (memory (export "memory") 8)
   (func (export "handle") (result i64)
     (local $at i32) (local $end i32) (local $op i32) (local $a i32) (local $an i32) (local $n i64) (local $b i32) (local $bn i32) (local $r i32)
@@ -36,6 +39,15 @@
         (then (local.set $r (call $kv_delete (local.get $a) (local.get $an)))))
       (if (i32.eq (local.get $op) (i32.const 0x73)) ;; s
         (then (local.set $r (call $message_send (local.get $a) (local.get $an) (local.get $b) (local.get $bn)))))
+      (if (i32.eq (local.get $op) (i32.const 0x74)) ;; t
+        (then
+          (drop (call $state_read (i32.const 8) (i32.const 4)))
+          (local.set $r (i32.load (i32.const 8)))
+          (if (i32.lt_u (local.get $r) (i32.wrap_i64 (local.get $n)))
+            (then
+              (i32.store (i32.const 8) (i32.add (local.get $r) (i32.const 1)))
+              (drop (call $state_write (i32.const 8) (i32.const 4)))
+              (return (i64.const 267)))))) ;; 11 | 1<<8
       (i32.store (i32.const 0) (local.get $r))
       (drop (call $result_write (i32.const 0) (i32.const 4)))
       (if (i32.and (i32.eq (local.get $op) (i32.const 0x67)) (i32.gt_s (local.get $r) (i32.const 0)))
