@@ -57,6 +57,7 @@ type Host struct {
 	events   *events
 	suspects suspects
 	once     onceLog
+	lines    lineLog
 	metrics  *metrics.Metrics
 	settled  atomic.Int64
 	stopping atomic.Bool

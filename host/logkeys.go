@@ -18,6 +18,7 @@ const (
 	keyVerdict  = "verdict"
 	keyStalls   = "stalls"
 	keyCount    = "count"
+	keyHidden   = "hidden" // lines of the kind that were not shown since the last one
 	keyWorker   = "worker"
 	keyHeader   = "header"
 	keyValue    = "value"

@@ -446,7 +446,7 @@ func (a *attempt) errorText() string {
 }
 
 // event logs what happened. A handler's failures are no faults of the host, so they are
-// no errors.
+// no errors, and no more than so many lines.
 func (a *attempt) event() {
 	level, text := slog.LevelDebug, "run"
 	switch {
@@ -459,10 +459,21 @@ func (a *attempt) event() {
 	case a.decision.Failure:
 		level, text = slog.LevelInfo, "failed"
 	}
+	hidden := 0
+	if level > slog.LevelDebug {
+		var ok bool
+		if ok, hidden = a.q.host.lines.allow(text, a.job); !ok {
+			level = slog.LevelDebug
+		}
+	}
 	if !a.q.log.Enabled(context.Background(), level) {
 		return
 	}
-	a.q.log.Log(context.Background(), level, text, keyID, a.h.d.ID, keyJob, a.job,
+	log := a.q.log
+	if hidden > 0 {
+		log = log.With(keyHidden, hidden)
+	}
+	log.Log(context.Background(), level, text, keyID, a.h.d.ID, keyJob, a.job,
 		keyAttempt, a.number(), keyOutcome, a.word, keyCause, a.end.CauseWord(),
 		keyReason, a.decision.Reason, keyDelay, a.decision.Delay, keyDuration, a.result.Duration, keyDigest, a.digest)
 }

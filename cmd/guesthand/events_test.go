@@ -115,3 +115,20 @@ func TestOnDead(t *testing.T) {
 		t.Errorf("parent %q, want %q", parent, id)
 	}
 }
+
+// A job whose every message fails does not bury the log: the lines are bounded, and a later
+// one says how many were left out.
+func TestFailuresDoNotBuryTheLog(t *testing.T) {
+	s := newSite(t, "[brokers.b]\ndriver = \"embedded\"\n[queues.q]\nbroker = \"b\"\nretry = {}\n[admin]\nlisten = \"none\"\n")
+	s.puppet("puppet")
+	p := s.start()
+	s.must("send", "q", "puppet", "--payload", "12", "--count", "500")
+	s.idle()
+	if n := p.count(`"msg":"dead-lettered"`); n < 20 || n > 100 {
+		t.Errorf("%d lines for 500 dead letters", n)
+	}
+	hosttest.Eventually(t, patience, "a line that tells of those left out", func() bool {
+		s.must("send", "q", "puppet", "--payload", "12")
+		return p.count(`"hidden":`) > 0
+	})
+}
