@@ -137,6 +137,23 @@ func (b *Brokers) keyValue(ctx context.Context, name string) (drivers.KeyValue, 
 	return kv, nil
 }
 
+// OpenInbox makes an address for replies at the broker of a queue; ErrUnsupported where it has
+// none.
+func (b *Brokers) OpenInbox(ctx context.Context, queue string) (drivers.Inbox, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	name := b.config.Queues[queue].Broker
+	d, err := b.broker(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	i, ok := d.(drivers.Inboxes)
+	if !ok {
+		return nil, fmt.Errorf("broker %s carries no replies: %w", name, drivers.ErrUnsupported)
+	}
+	return i.OpenInbox(ctx)
+}
+
 // Ping asks every broker that is open, all at once so that one that is silent until ctx ends
 // does not speak for the others, and returns what does not answer.
 func (b *Brokers) Ping(ctx context.Context) map[string]error {

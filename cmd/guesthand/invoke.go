@@ -64,6 +64,8 @@ type invocation struct {
 	MemoryBytes  uint64  `json:"memory_bytes"`
 	Dialect      string  `json:"dialect"`
 	Digest       string  `json:"digest"`
+	// Sends is what the run asked to be sent: the host sends it after a success only.
+	Sends []invokedSend `json:"sends"`
 }
 
 func (g *globals) invoke(ctx context.Context, out io.Writer, file string, f invokeFlags) error {
@@ -107,6 +109,9 @@ func (g *globals) invoke(ctx context.Context, out io.Writer, file string, f invo
 		return err
 	}
 	defer m.Close()
+	if in.Bucket, err = memoryBucket(ctx, handler); err != nil {
+		return err
+	}
 	call := engine.Call{Input: in}
 	defer context.AfterFunc(ctx, func() { call.Stop(abi.Cancelled) })()
 	return g.printInvocation(out, m.Info(), m.Run(&call))
@@ -188,7 +193,7 @@ func (f invokeFlags) input(c *config.Config, h config.Handler) (in engine.Input,
 func (g *globals) printInvocation(out io.Writer, info engine.ModuleInfo, r engine.Result) error {
 	v := invocation{Outcome: r.End.Word(), Cause: r.End.CauseWord(), Code: r.End.CodeOrNone(),
 		DelayMS: r.End.Outcome.Delay.Milliseconds(), Error: runError(r.End), DurationMS: millis(r.Duration),
-		MemoryBytes: r.Memory, Dialect: string(info.Dialect), Digest: info.Digest}
+		MemoryBytes: r.Memory, Dialect: string(info.Dialect), Digest: info.Digest, Sends: invokedSends(r.Sends)}
 	if utf8.Valid(r.Output) {
 		v.Result = string(r.Output)
 	} else {
@@ -229,5 +234,6 @@ func printInvocationText(w io.Writer, v invocation) error {
 	case v.Result != "":
 		fmt.Fprintf(w, "result    %s\n", printableLines(v.Result))
 	}
+	printSends(w, v)
 	return nil
 }

@@ -13,7 +13,6 @@ import (
 	"github.com/guesthand/guesthand/drivers"
 	"github.com/guesthand/guesthand/host/admin"
 	"github.com/guesthand/guesthand/host/config"
-	"github.com/guesthand/guesthand/host/ledger"
 )
 
 // sendBatch is how many messages one call carries.
@@ -91,10 +90,13 @@ func (g *globals) send(ctx context.Context, out io.Writer, f sendFlags, queue, j
 		return err
 	}
 	defer done()
-	if f.wait { // what nobody records cannot be waited for
-		if _, err := s.Runs(ctx, ledger.Filter{Limit: 1}); err != nil {
+	var w *waiter
+	if f.wait {
+		if w, err = g.newWaiter(ctx, s, queue); err != nil {
 			return err
 		}
+		defer w.close(ctx)
+		w.ask(&m)
 	}
 	accepted, last := 0, ""
 	p := newProgress("sent")
@@ -122,7 +124,7 @@ func (g *globals) send(ctx context.Context, out io.Writer, f sendFlags, queue, j
 		return sendError(err)
 	}
 	if f.wait {
-		return g.wait(ctx, out, s, last, timeout)
+		return g.printFate(ctx, out, w, last, timeout)
 	}
 	return nil
 }
@@ -168,55 +170,4 @@ func printID(w io.Writer, asJSON bool, id string) error {
 	}
 	_, err := fmt.Fprintln(w, id)
 	return err
-}
-
-// wait follows a message through the ledger to its end.
-func (g *globals) wait(ctx context.Context, out io.Writer, s admin.Service, id string, timeout time.Duration) error {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	tick := time.NewTicker(100 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		rows, err := s.Runs(ctx, ledger.Filter{ID: id, Limit: 1})
-		if err != nil && ctx.Err() == nil {
-			return err
-		}
-		if len(rows) > 0 && final(rows[0]) {
-			return g.printEnd(out, rows[0])
-		}
-		select {
-		case <-ctx.Done():
-			return fail(exitUnreachable, "it may still run; see: guesthand runs --id "+id,
-				fmt.Errorf("message %s has not ended within %s", id, timeout))
-		case <-tick.C:
-		}
-	}
-}
-
-func final(r ledger.Row) bool {
-	switch r.Settlement {
-	case ledger.Acked, ledger.DeadLtr, ledger.Rejected:
-		return true
-	}
-	return false
-}
-
-func (g *globals) printEnd(out io.Writer, r ledger.Row) error {
-	ok := r.Settlement == ledger.Acked
-	switch {
-	case g.json:
-		if err := jsonLine(out, r); err != nil {
-			return err
-		}
-	case ok:
-		if _, err := out.Write(r.Result); err != nil {
-			return err
-		}
-	default:
-		fmt.Fprintf(os.Stderr, "guesthand: message %s ended in %s: %s\n", r.ID, r.Outcome, printableLines(r.Error))
-	}
-	if !ok {
-		return notFine
-	}
-	return nil
 }
