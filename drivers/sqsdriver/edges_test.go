@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -455,4 +456,102 @@ func TestStoreIsShared(t *testing.T) {
 		t.Errorf("tally %+v, stalled %d, want %+v and 1", d.Carry.Tally, d.Stalled, carry.Tally)
 	}
 	a.mustSettle(ack(d))
+}
+
+// A worker that does not know that it lost its lease does not overwrite newer counts.
+func TestStaleCountsAreRefused(t *testing.T) {
+	t.Parallel()
+	s, kv := sqstest.Start(t), store(t)
+	s.WaitSecond(100 * time.Millisecond)
+	a := benchOn(t, s, setting{fifo: true, lease: time.Hour, Options: sqsdriver.Options{Store: kv}})
+	b := benchOn(t, s, setting{fifo: true, lease: time.Hour, Options: sqsdriver.Options{Store: kv}})
+	a.sendIDs("m")
+	old := a.take(1)[0]
+	s.Expire("guesthand_q.fifo")
+	newer := drivers.Carry{Tally: drivers.Tally{Failures: 2}}
+	b.mustSettle(requeued(b.take(1)[0], newer))
+	if err := a.settle(requeued(old, drivers.Carry{Tally: drivers.Tally{Failures: 1}}))[0]; !errors.Is(err, drivers.ErrLeaseLost) {
+		t.Errorf("stale requeue: %v", err)
+	}
+	d := b.take(1)[0]
+	if d.Carry.Tally != newer.Tally {
+		t.Errorf("tally %+v, want %+v", d.Carry.Tally, newer.Tally)
+	}
+	b.mustSettle(ack(d))
+}
+
+// Counts in the store that nobody can read do not stop their message.
+func TestUnreadableCountsInStore(t *testing.T) {
+	t.Parallel()
+	kv := &spoiled{KeyValue: store(t)}
+	b := newBench(t, setting{fifo: true, Options: sqsdriver.Options{Store: kv}})
+	b.sendIDs("m")
+	b.mustSettle(requeued(b.take(1)[0], drivers.Carry{Tally: drivers.Tally{Failures: 1}}))
+	d := b.take(1)[0]
+	if d.Carry.Tally != (drivers.Tally{Stalls: 1}) {
+		t.Errorf("tally %+v", d.Carry.Tally)
+	}
+	b.mustSettle(ack(d))
+	b.empty()
+}
+
+// A store that is away holds its messages up and loses nothing.
+func TestStoreAway(t *testing.T) {
+	t.Parallel()
+	kv := &spoiled{KeyValue: store(t)}
+	b := newBench(t, setting{fifo: true, Options: sqsdriver.Options{Store: kv}})
+	b.sendIDs("m")
+	d := b.take(1)[0]
+	kv.away.Store(true)
+	failed := drivers.Carry{Tally: drivers.Tally{Failures: 1}}
+	if err := b.settle(requeued(d, failed))[0]; !errors.Is(err, errAway) {
+		t.Fatalf("requeue without its counts: %v", err)
+	}
+	kv.away.Store(false)
+	kv.clean.Store(true)
+	b.mustSettle(requeued(d, failed))
+	kv.away.Store(true)
+	b.nothing(300 * time.Millisecond)
+	kv.away.Store(false)
+	d = b.take(1)[0]
+	if d.Carry.Tally != failed.Tally {
+		t.Errorf("tally %+v, want %+v", d.Carry.Tally, failed.Tally)
+	}
+	b.mustSettle(ack(d))
+}
+
+var errAway = errors.New("away")
+
+// spoiled is a store whose values are cut short unless clean, and which may be away.
+type spoiled struct {
+	drivers.KeyValue
+	away, clean atomic.Bool
+}
+
+func (s *spoiled) OpenBucket(ctx context.Context, o drivers.BucketOptions) (drivers.Bucket, error) {
+	b, err := s.KeyValue.OpenBucket(ctx, o)
+	return spoiledBucket{b, s}, err
+}
+
+type spoiledBucket struct {
+	drivers.Bucket
+	s *spoiled
+}
+
+func (b spoiledBucket) Get(ctx context.Context, key []byte) ([]byte, error) {
+	if b.s.away.Load() {
+		return nil, errAway
+	}
+	v, err := b.Bucket.Get(ctx, key)
+	if !b.s.clean.Load() {
+		v = v[:len(v)/2]
+	}
+	return v, err
+}
+
+func (b spoiledBucket) Put(ctx context.Context, key, value []byte, ttl time.Duration) error {
+	if b.s.away.Load() {
+		return errAway
+	}
+	return b.Bucket.Put(ctx, key, value, ttl)
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -30,6 +31,7 @@ type place interface {
 type storedPlace struct {
 	store drivers.KeyValue
 	name  string
+	log   *slog.Logger
 
 	mu     sync.Mutex
 	bucket drivers.Bucket
@@ -65,11 +67,13 @@ func (s *storedPlace) get(ctx context.Context, id string) (placed, bool, error) 
 		return placed{}, false, fmt.Errorf("[store]: %w", err)
 	}
 	var r placed
-	if err := json.Unmarshal(v, &r); err != nil && r.V <= packedVersion {
-		return placed{}, false, fmt.Errorf("[store]: counts of message %s: %w", id, err)
-	}
+	err = json.Unmarshal(v, &r)
 	if r.V > packedVersion {
 		return placed{}, false, errNewer
+	}
+	if err != nil { // it would come back for ever
+		s.log.Error("a message's counts in the [store] cannot be read and are taken for none", slog.String("message", id), slog.Any("error", err))
+		return placed{}, false, nil
 	}
 	return r, true, nil
 }
@@ -107,8 +111,6 @@ func (l *localPlace) get(_ context.Context, id string) (placed, bool, error) {
 }
 
 func (l *localPlace) put(_ context.Context, id string, r placed) error {
-	c := drivers.Carry{State: r.State, Errors: r.Errors, Tally: r.carry().Tally}
-	r.setCarry(cloneCarry(c))
 	l.records.put(id, r)
 	return nil
 }

@@ -142,7 +142,7 @@ func (q *queue) keepInPlace(ctx context.Context, m move) (time.Duration, error) 
 		return 0, fmt.Errorf("receive %d was settled since: %w", found.N, drivers.ErrLeaseLost)
 	}
 	r := placed{packed: t.e.clone().p, N: t.count}
-	r.setCarry(m.carry)
+	r.setCarry(cloneCarry(m.carry))
 	r.Again, r.Headers, r.NotBefore = m.again, nil, 0
 	wait := time.Duration(0)
 	if !m.due.IsZero() {

@@ -110,7 +110,7 @@ func (q *queue) describe(work, dead description) {
 	}
 	q.place = &localPlace{records: newRecent[placed](countsKeep)}
 	if q.d.o.Store != nil {
-		q.place = &storedPlace{store: q.d.o.Store, name: bucketOf(work.arn, q.n.url)}
+		q.place = &storedPlace{store: q.d.o.Store, name: bucketOf(work.arn, q.n.url), log: q.log}
 	}
 }
 

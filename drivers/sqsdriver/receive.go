@@ -225,8 +225,7 @@ func (q *queue) open(ctx context.Context, a arrival) (*token, *drivers.Delivery,
 	if errors.Is(broken, errNewer) {
 		return t, nil, errNewer
 	}
-	again := e.p.Again || t.count > 1
-	accounted := 0
+	accounted, hopped := 0, false
 	if t.count > 1 {
 		r, ok, err := q.place.get(ctx, t.id)
 		if err != nil {
@@ -237,6 +236,7 @@ func (q *queue) open(ctx context.Context, a arrival) (*token, *drivers.Delivery,
 			e.p = r.packed
 			e.p.Headers = headers
 			accounted = r.N
+			hopped = !r.Again && r.N == t.count-1 // nobody but the driver had it
 		}
 		if n, ok := q.refused.get(t.id); ok {
 			accounted = max(accounted, n)
@@ -251,7 +251,7 @@ func (q *queue) open(ctx context.Context, a arrival) (*token, *drivers.Delivery,
 	// Whoever had the delivery before this one has noticed all stalls but that one.
 	d := &drivers.Delivery{
 		ID: t.messageID, Job: t.job, Headers: h, EnqueuedAt: t.enqueued, Received: a.at,
-		Carry: cloneCarry(t.carry), Stalled: min(stalled, 1), Held: stalled > 0, Redelivered: again, Token: t,
+		Carry: cloneCarry(t.carry), Stalled: min(stalled, 1), Held: stalled > 0, Redelivered: e.p.Again || t.count > 1 && !hopped, Token: t,
 	}
 	d.ReplyTo, _ = h.Get(abi.HeaderReplyTo)
 	if d.Payload, err = e.payload(); err != nil {

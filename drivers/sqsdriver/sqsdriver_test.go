@@ -62,7 +62,6 @@ func (f fifo) OpenQueue(ctx context.Context, o drivers.QueueOptions) (drivers.Qu
 	return f.Driver.OpenQueue(ctx, o)
 }
 
-
 // bench is a server, a driver and a queue for one test.
 type bench struct {
 	testing.TB

@@ -157,6 +157,18 @@ func (s *Server) Redeliver(name string) int {
 	return n
 }
 
+// Expire makes everything in flight visible, as if its leases were over.
+func (s *Server) Expire(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, m := range s.named(name).messages {
+		if m.receipt != "" {
+			m.visible = time.Now()
+		}
+	}
+	s.changed()
+}
+
 // Bodies are the messages in a queue, whatever their state, with their attributes' text.
 func (s *Server) Bodies(name string) (bodies []string, attrs []map[string]string) {
 	s.mu.Lock()
