@@ -62,6 +62,9 @@ type Harness struct {
 	// DelayedInFlight: the broker cannot tell delayed messages from those in flight, and
 	// Counts has them all under InFlight.
 	DelayedInFlight bool
+	// OwnInFlight: the broker tells nobody what workers hold; Counts has the asking worker's own
+	// messages under InFlight and in Depth, and no others.
+	OwnInFlight bool
 	// DeadBounds says why QueueOptions.DeadKeep and DeadMax are not kept to the letter, where
 	// the broker has bounds of its own only; "" where they are.
 	DeadBounds string

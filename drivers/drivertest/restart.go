@@ -128,15 +128,16 @@ func restartReceiving(s *suite) {
 			err error
 		}
 		received := make(chan result, 1)
+		waiting, end := context.WithCancel(s.Context())
+		defer end()
 		go func() {
-			ctx, cancel := context.WithTimeout(s.Context(), patience)
-			defer cancel()
-			ds, err := q.Receive(ctx, 4)
+			ds, err := q.Receive(waiting, 4)
 			received <- result{ds, err}
 		}()
 		s.underway()
 		disturb()
 		s.sendAnyhow(q, "m")
+		defer time.AfterFunc(patience, end).Stop() // it counts once the broker is back
 		r := <-received
 		if r.err != nil || len(r.ds) == 0 || r.ds[0].ID != "m" {
 			s.Fatalf("received %s, %v", ids(r.ds), r.err)

@@ -153,6 +153,11 @@ func (s *suite) hasCounts(q drivers.Queue, want drivers.Counts) {
 			return false, fmt.Sprintf("the oldest of %d messages is from %s", want.Depth, old)
 		}
 		got.Oldest = time.Time{} // not every broker tells
+		want := want
+		if s.h.OwnInFlight && got.InFlight <= want.InFlight {
+			want.Depth -= want.InFlight - got.InFlight
+			want.InFlight = got.InFlight
+		}
 		return got == want, fmt.Sprintf("counts %+v, want %+v", got, want)
 	})
 }
