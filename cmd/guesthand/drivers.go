@@ -9,6 +9,7 @@ import (
 	"github.com/guesthand/guesthand/drivers/natsdriver"
 	"github.com/guesthand/guesthand/drivers/redisdriver"
 	"github.com/guesthand/guesthand/drivers/sqsdriver"
+	"github.com/guesthand/guesthand/drivers/rabbitdriver"
 	"github.com/guesthand/guesthand/host"
 	"github.com/guesthand/guesthand/host/config"
 )
@@ -33,6 +34,10 @@ var openers = map[string]host.Opener{
 	"sqs": func(ctx context.Context, b config.Broker, o host.OpenOptions) (drivers.Driver, error) {
 		return opened(sqsdriver.Open(ctx, sqsdriver.Options{Endpoint: b.URL, Region: b.Region, Store: o.Store,
 			Worker: o.Worker, Logger: o.Logger}))
+	},
+	"rabbitmq": func(ctx context.Context, b config.Broker, o host.OpenOptions) (drivers.Driver, error) {
+		return opened(rabbitdriver.Open(ctx, rabbitdriver.Options{URL: b.URL, User: b.User, Password: b.Password,
+			Name: "guesthand " + b.Name, Worker: o.Worker, Logger: o.Logger}))
 	},
 }
 
