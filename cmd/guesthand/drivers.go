@@ -7,9 +7,9 @@ import (
 	"github.com/guesthand/guesthand/drivers/embeddeddriver"
 	"github.com/guesthand/guesthand/drivers/memdriver"
 	"github.com/guesthand/guesthand/drivers/natsdriver"
+	"github.com/guesthand/guesthand/drivers/rabbitdriver"
 	"github.com/guesthand/guesthand/drivers/redisdriver"
 	"github.com/guesthand/guesthand/drivers/sqsdriver"
-	"github.com/guesthand/guesthand/drivers/rabbitdriver"
 	"github.com/guesthand/guesthand/host"
 	"github.com/guesthand/guesthand/host/config"
 )
