@@ -22,8 +22,7 @@ import (
 
 const (
 	dialTimeout = 5 * time.Second
-	// answerTimeout is how long an answer may take: a connection whose other end is gone
-	// without a word is given up after it.
+	// answerTimeout is the default for Options.AnswerTimeout.
 	answerTimeout = 5 * time.Second
 	poolSize      = 32
 )
@@ -52,9 +51,9 @@ func (d *Driver) clientOptions() (*redis.Options, error) {
 	o.MaxRetries = -1
 	o.DialerRetries = 1
 	o.ContextTimeoutEnabled = true
-	o.DialTimeout, o.ReadTimeout, o.WriteTimeout = dialTimeout, answerTimeout, answerTimeout
+	o.DialTimeout, o.ReadTimeout, o.WriteTimeout = dialTimeout, d.o.AnswerTimeout, d.o.AnswerTimeout
 	o.PoolSize, o.PipelinePoolSize = poolSize, -1
-	o.PoolTimeout = answerTimeout
+	o.PoolTimeout = d.o.AnswerTimeout
 	o.ReadBufferSize, o.WriteBufferSize = 64<<10, 64<<10
 	o.Dialer = d.links.dialer(o.TLSConfig)
 	return o, nil
@@ -63,7 +62,7 @@ func (d *Driver) clientOptions() (*redis.Options, error) {
 // do sends commands in one round trip; each has its own answer or error.
 func (d *Driver) do(ctx context.Context, cmds ...redis.Cmder) {
 	begun, caller := time.Now(), ctx
-	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	ctx, cancel := context.WithTimeout(ctx, d.o.AnswerTimeout)
 	defer cancel()
 	var err error
 	if len(cmds) == 1 {

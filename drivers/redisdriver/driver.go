@@ -48,6 +48,9 @@ type Options struct {
 	// MaxDelay, if not 0, is the longest delay stored at once; longer ones hop. The server
 	// itself takes any.
 	MaxDelay time.Duration
+	// AnswerTimeout is how long an answer may take, after which its connection is given up;
+	// default 5 s.
+	AnswerTimeout time.Duration
 	// ReapEvery is the pause between two steps of the search for orphans; default 1 s. An
 	// orphan is put back where it is still one ReapGrace later; default 5 s.
 	ReapEvery, ReapGrace time.Duration
@@ -64,6 +67,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.AnswerTimeout <= 0 {
+		o.AnswerTimeout = answerTimeout
 	}
 	if o.ReapEvery <= 0 {
 		o.ReapEvery = time.Second
@@ -125,6 +131,7 @@ func Open(ctx context.Context, o Options) (*Driver, error) {
 	if d.server, err = d.inspect(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("redis at %s: %w", d.where(), err), d.rdb.Close())
 	}
+	d.loadScripts(ctx)
 	if !o.NoWake {
 		d.waker = newWaker(d)
 	}

@@ -28,7 +28,7 @@ func (q *queue) maintain() {
 			return
 		case <-tick.C:
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), answerTimeout)
+		ctx, cancel := context.WithTimeout(context.Background(), q.d.o.AnswerTimeout)
 		err := q.boundDead(ctx)
 		if err == nil {
 			err = q.reap(ctx, suspects)

@@ -110,7 +110,7 @@ func (q *queue) begin(most int) *request {
 	}
 	s.open = r
 	q.working.Go(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), answerTimeout)
+		ctx, cancel := context.WithTimeout(context.Background(), q.d.o.AnswerTimeout)
 		defer cancel()
 		q.ask(ctx, r)
 		q.arrived(ctx, r)

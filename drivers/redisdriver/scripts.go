@@ -38,6 +38,19 @@ var (
 	kvDeleteScript = load(drains, "kv_common", "kv_delete")
 )
 
+var scripts = []script{reserveScript, renewScript, finishScript, requeueScript, giveBackScript, buryScript, boundScript, reapScript,
+	replayScript, dropScript, countsScript, sendScript, kvGetScript, kvPutScript, kvDeleteScript}
+
+// loadScripts tells the server all scripts. Where it may not be told so they are sent in full
+// with their first use.
+func (d *Driver) loadScripts(ctx context.Context) {
+	cmds := make([]redis.Cmder, len(scripts))
+	for i, s := range scripts {
+		cmds[i] = redis.NewStringCmd(ctx, "script", "load", s.text)
+	}
+	d.do(ctx, cmds...)
+}
+
 func load(head string, names ...string) script {
 	text := head
 	for _, name := range names {

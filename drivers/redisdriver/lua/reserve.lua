@@ -6,7 +6,7 @@ local owner, request, most, lease = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]
 local room, longest, again = tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8] == '1'
 local token = owner .. ':' .. ARGV[3]
 local record = prefix .. ':r:' .. owner
-local handed, leases = {}, {}
+local handed, leases, seen = {}, {}, {}
 
 local function hand(id, key, f, first)
   local n = (tonumber(f[1]) or 0) + (first and 1 or 0)
@@ -26,6 +26,7 @@ local function hand(id, key, f, first)
     m[8], m[9], m[10], m[11] = c[1], c[2], c[3], c[4]
   end
   handed[#handed + 1] = m
+  seen[id] = true
 end
 
 local function read(key)
@@ -98,7 +99,7 @@ while #handed < most and not full do
     local f = read(key)
     if not (f[1] or f[2] or f[6]) and redis.call('EXISTS', key) == 0 then
       missing = missing + 1
-    elseif f[7] and redis.call('ZSCORE', leased, id) then
+    elseif seen[id] or f[7] and redis.call('ZSCORE', leased, id) then
       -- queued twice by a producer; somebody has it
     else
       hand(id, key, f, true)

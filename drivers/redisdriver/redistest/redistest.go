@@ -4,6 +4,7 @@ package redistest
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
 	"net"
@@ -22,7 +23,7 @@ import (
 // it.
 const Binary = "GUESTHAND_TEST_REDIS"
 
-const upWait = 60 * time.Second
+const upWait = 20 * time.Second
 
 // Server is a redis-server on a loopback port with data of its own.
 type Server struct {
@@ -43,7 +44,7 @@ type Server struct {
 func Start(t testing.TB, config ...string) *Server {
 	t.Helper()
 	s := &Server{t: t, binary: find(t)}
-	port := freePort(t)
+	port := FreePort(t)
 	s.Addr = fmt.Sprintf("127.0.0.1:%d", port)
 	s.URL = "redis://" + s.Addr + "/0"
 	dir := t.TempDir()
@@ -125,15 +126,19 @@ func (s *Server) up() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	cmd := exec.Command(s.binary, s.args...)
+	var said bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &said, &said
 	if err := cmd.Start(); err != nil {
 		s.t.Fatalf("start redis-server: %v", err)
 	}
-	s.cmd = cmd
 	for end := time.Now().Add(upWait); !answers(s.Addr); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
-			s.t.Fatal("redis-server does not answer")
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait() // it was killed; what it said is the reason
+			s.t.Fatalf("redis-server does not answer: %s", said.String())
 		}
 	}
+	s.cmd = cmd
 }
 
 // answers reports whether the server has loaded its data.
@@ -150,10 +155,11 @@ func answers(addr string) bool {
 		return false
 	}
 	line, err := bufio.NewReader(c).ReadString('\n')
-	return err == nil && line == "+PONG\r\n"
+	return err == nil && (line == "+PONG\r\n" || strings.HasPrefix(line, "-NOAUTH"))
 }
 
-func freePort(t testing.TB) int {
+// FreePort is a port on this machine that nobody listens at now.
+func FreePort(t testing.TB) int {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
