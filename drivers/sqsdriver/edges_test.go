@@ -383,10 +383,15 @@ func TestFindings(t *testing.T) {
 		all += strconv.FormatBool(f.Warning) + " " + f.Text + "\n"
 	}
 	for _, want := range []string{"true queue guesthand_q delays every message by 7s", "false queue guesthand_q has no redrive policy",
-		"true dead.keep is 720h0m0s, but SQS drops", "false dead.max is 5"} {
+		"false dead.keep is 720h0m0s, but SQS drops", "false dead.max is 5"} {
 		if !strings.Contains(all, want) {
 			t.Errorf("findings lack %q:\n%s", want, all)
 		}
+	}
+	std.s.Set(t, "guesthand-dead_q", "MessageRetentionPeriod", "86400")
+	q = std.open(drivers.QueueOptions{DeadKeep: 48 * time.Hour}, false)
+	if fs := q.Info().Findings; !slices.ContainsFunc(fs, func(f drivers.Finding) bool { return f.Warning && strings.Contains(f.Text, "after 24h0m0s") }) {
+		t.Errorf("findings %+v", fs)
 	}
 	if _, err := std.d.OpenQueue(t.Context(), drivers.QueueOptions{Name: "long", Create: true, Lease: 7 * time.Hour}); err == nil || !strings.Contains(err.Error(), "12 hours") {
 		t.Errorf("lease of 7 h: %v", err)

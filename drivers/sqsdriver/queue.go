@@ -138,13 +138,14 @@ func (q *queue) findings(work, dead description) (fs []drivers.Finding) {
 	if work.groupScope {
 		add(false, "queue %s drops a repeated key only within a message group (DeduplicationScope)", work.name)
 	}
-	if keep := q.o.DeadKeep; keep > 0 && dead.retention > 0 && keep > dead.retention || keep == 0 && dead.retention > 0 {
-		asked := "for ever"
-		if keep > 0 {
-			asked = keep.String()
-		}
-		add(keep > 0, "dead.keep is %s, but SQS drops dead letters of %s after %s (MessageRetentionPeriod, at most 14 days)", asked, dead.name, dead.retention)
-	} else if keep > 0 && keep < dead.retention {
+	switch keep := q.o.DeadKeep; {
+	case keep == 0:
+		add(false, "SQS drops dead letters of %s after %s (MessageRetentionPeriod)", dead.name, dead.retention)
+	case keep > dead.retention:
+		// More than SQS can do is nothing to mend, less than it was told is.
+		add(dead.retention < min(keep, longestRetention), "dead.keep is %s, but SQS drops dead letters of %s after %s (MessageRetentionPeriod, at most 14 days)",
+			keep, dead.name, dead.retention)
+	case keep < dead.retention:
 		add(true, "dead.keep is %s, but SQS keeps dead letters of %s for %s (MessageRetentionPeriod, at least a minute)", keep, dead.name, dead.retention)
 	}
 	if q.o.DeadMax > 0 {
