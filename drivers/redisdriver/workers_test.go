@@ -1,0 +1,207 @@
+package redisdriver_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/guesthand/guesthand/drivers"
+	"github.com/guesthand/guesthand/drivers/redisdriver"
+	"github.com/guesthand/guesthand/drivers/redisdriver/redistest"
+)
+
+const (
+	workerEnv   = "REDISDRIVER_TEST_WORKER" // the server's address, for the other process
+	workerLease = 3 * time.Second
+)
+
+// TestWorkerProcess is the other process of TestKilledWorker: it fails some messages and holds
+// others, renewing them, until it is killed.
+func TestWorkerProcess(t *testing.T) {
+	url := os.Getenv(workerEnv)
+	if url == "" {
+		t.Skip("the second process of TestKilledWorker, which starts it")
+	}
+	d, err := redisdriver.Open(t.Context(), redisdriver.Options{URL: url, Worker: "doomed"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := openQueue(t, d, drivers.QueueOptions{Lease: workerLease})
+	ds := receive(t, q, 10)
+	for _, m := range ds[:5] {
+		st := drivers.Settlement{Delivery: m, Verdict: drivers.Requeue, Carry: drivers.Carry{Tally: drivers.Tally{Failures: 1}}}
+		if err := q.Settle(t.Context(), []drivers.Settlement{st})[0]; err != nil {
+			t.Fatal(err)
+		}
+	}
+	fmt.Println("\nholding 5")
+	for {
+		time.Sleep(workerLease / 6)
+		for _, err := range q.Renew(t.Context(), ds[5:]) {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// TestKilledWorker: of two processes on one queue one is killed, and the other gets what that
+// one held within one lease, with the counts that both have left.
+func TestKilledWorker(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("starts a process")
+	}
+	s := redistest.Start(t)
+	q := worker(t, s, redisdriver.Options{}, drivers.QueueOptions{Lease: workerLease})
+	want := map[string]drivers.Tally{}
+	var ms []drivers.Message
+	for i := range 20 {
+		id := fmt.Sprintf("m%02d", i)
+		ms = append(ms, drivers.Message{ID: id})
+		switch {
+		case i < 5:
+			want[id] = drivers.Tally{Failures: 1}
+		case i < 10:
+			want[id] = drivers.Tally{Stalls: 1}
+		default:
+			want[id] = drivers.Tally{}
+		}
+	}
+	send(t, q, ms...)
+	kill := startWorker(t, s.URL)
+	check := func(ds []*drivers.Delivery) {
+		t.Helper()
+		for _, d := range ds {
+			if tally, ok := want[d.ID]; !ok || d.Carry.Tally != tally {
+				t.Errorf("%s came with %+v, want %+v (%t)", d.ID, d.Carry.Tally, tally, ok)
+			}
+			delete(want, d.ID)
+		}
+		settle(t, q, drivers.Ack, ds...)
+	}
+	check(receive(t, q, 15))
+	empty(t, q, workerLease+workerLease/3) // the others are renewed
+	kill()
+	killed := time.Now()
+	check(receive(t, q, 5))
+	if took := time.Since(killed); took > 10*workerLease {
+		t.Errorf("handed over after %s, the lease is %s", took, workerLease)
+	} else {
+		t.Logf("handed over %s after the kill, lease %s", took, workerLease)
+	}
+	if len(want) != 0 {
+		t.Errorf("missing: %v", want)
+	}
+	hasCounts(t, q, drivers.Counts{})
+}
+
+// startWorker starts the other process and returns when it holds its messages.
+func startWorker(t *testing.T, url string) (kill func()) {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(exe, "-test.run=^TestWorkerProcess$", "-test.timeout=5m")
+	cmd.Env = append(os.Environ(), workerEnv+"="+url)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	dead := false
+	kill = func() {
+		if !dead {
+			dead = true
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait() // ends by the signal
+		}
+	}
+	t.Cleanup(kill)
+	var said []string
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		if strings.HasPrefix(lines.Text(), "holding") {
+			return kill
+		}
+		said = append(said, lines.Text())
+	}
+	t.Fatalf("the worker process ended: %s", strings.Join(said, "\n"))
+	return nil
+}
+
+// soak is the environment variable for the long run: how many messages.
+const soak = "GUESTHAND_SOAK"
+
+// TestMemoryFlat sends and finishes many messages and finds the memory of both sides as it was
+// early on. With GUESTHAND_SOAK=1000000 it is the long run.
+func TestMemoryFlat(t *testing.T) {
+	total := 40_000
+	if v := os.Getenv(soak); v != "" {
+		n, err := strconv.Atoi(v)
+		if err != nil {
+			t.Fatalf("%s=%q: want how many messages", soak, v)
+		}
+		total = max(total, n)
+	}
+	s := redistest.Start(t, "auto-aof-rewrite-min-size 256mb")
+	q := worker(t, s, redisdriver.Options{}, drivers.QueueOptions{})
+	const size = 500
+	ms := make([]drivers.Message, size)
+	for i := range ms {
+		ms[i] = drivers.Message{Job: "job", Payload: make([]byte, 1<<10), Headers: drivers.Header{"X-A": {"a"}}}
+	}
+	var early memory
+	for n := 0; n < total; n += size {
+		if n == total/4 {
+			early = measure(t, s)
+		}
+		send(t, q, ms...)
+		ds := receive(t, q, size)
+		settle(t, q, drivers.Requeue, ds[:size/10]...)
+		settle(t, q, drivers.Ack, ds[size/10:]...)
+		settle(t, q, drivers.Ack, receive(t, q, size/10)...)
+	}
+	late := measure(t, s)
+	t.Logf("after %d messages: client %d KiB, server %d KiB; after %d: client %d KiB, server %d KiB",
+		total/4, early.client>>10, early.server>>10, total, late.client>>10, late.server>>10)
+	if grown := late.client - early.client; grown > 4<<20 {
+		t.Errorf("the client grew by %d bytes", grown)
+	}
+	if grown := late.server - early.server; grown > 4<<20 {
+		t.Errorf("the server grew by %d bytes", grown)
+	}
+	if n, ok := raw(t, client(t, s), "dbsize").(int64); !ok || n > 10 {
+		t.Errorf("%d keys are left", n)
+	}
+}
+
+type memory struct{ client, server int64 }
+
+func measure(t *testing.T, s *redistest.Server) memory {
+	t.Helper()
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	info, err := client(t, s).Info(context.WithoutCancel(t.Context()), "memory").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, used, _ := strings.Cut(info, "used_memory:")
+	used, _, _ = strings.Cut(used, "\r\n")
+	n, err := strconv.ParseInt(used, 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return memory{client: int64(m.HeapAlloc), server: n}
+}
