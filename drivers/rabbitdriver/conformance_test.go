@@ -2,6 +2,7 @@ package rabbitdriver_test
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -14,19 +15,50 @@ import (
 	"github.com/guesthand/guesthand/drivers/rabbitdriver/rabbittest"
 )
 
-func TestConformance(t *testing.T) { drivertest.Run(t, harness("quorum")) }
+func TestConformance(t *testing.T) { conform(t, "quorum") }
 
-func TestConformanceClassic(t *testing.T) { drivertest.Run(t, harness("classic")) }
+func TestConformanceClassic(t *testing.T) { conform(t, "classic") }
+
+func conform(t *testing.T, kind string) {
+	plain.get(t) // its own goroutines are no leak
+	restartable.get(t)
+	drivertest.Run(t, harness(kind))
+}
 
 // typed opens queues of a kind that the suite does not name.
 type typed struct {
 	*rabbitdriver.Driver
-	kind string
+	kind  string
+	queue drivers.Queue // the last opened
 }
 
-func (d typed) OpenQueue(ctx context.Context, o drivers.QueueOptions) (drivers.Queue, error) {
+func (d *typed) OpenQueue(ctx context.Context, o drivers.QueueOptions) (drivers.Queue, error) {
 	o.Names = map[string]string{"type": d.kind}
-	return d.Driver.OpenQueue(ctx, o)
+	q, err := d.Driver.OpenQueue(ctx, o)
+	d.queue = q
+	return q, err
+}
+
+// cut breaks a driver's connections, once it has given back what it was not asked for: on a
+// channel that ends, that would count as stalled. It returns when they are back.
+func cut(t *testing.T, d *typed, p *rabbittest.Proxy) {
+	t.Helper()
+	last, same := -1, 0
+	eventually(t, func() error {
+		c, err := d.queue.Counts(t.Context())
+		if err != nil {
+			return err
+		}
+		if same++; c.InFlight != last {
+			last, same = c.InFlight, 0
+		}
+		if same < 20 {
+			return fmt.Errorf("in flight %d", last)
+		}
+		return nil
+	})
+	p.Cut()
+	eventually(t, func() error { return d.Ping(t.Context()) })
 }
 
 func harness(kind string) drivertest.Opener {
@@ -40,10 +72,11 @@ func harness(kind string) drivertest.Opener {
 			turns.join(t)
 			h.Restart = func(t *testing.T) { turns.wait(t, n.Restart) }
 			h.Kill = func(t *testing.T) { turns.wait(t, func() error { return killUp(n) }) }
-			h.Disconnect = func(_ *testing.T, d drivers.Driver) {
+			h.Disconnect = func(t *testing.T, d drivers.Driver) {
 				mu.Lock()
-				defer mu.Unlock()
-				proxies[d].Cut()
+				p := proxies[d]
+				mu.Unlock()
+				cut(t, d.(*typed), p)
 			}
 		}
 		h.Open = func(t *testing.T, worker string, o drivertest.Tuning) drivers.Driver {
@@ -52,13 +85,13 @@ func harness(kind string) drivertest.Opener {
 				p = rabbittest.Through(t, n)
 				url = p.URL
 			}
-			d := typed{open(t, url, rabbitdriver.Options{Worker: worker, MaxDelay: o.MaxDelay}), kind}
+			d := &typed{Driver: open(t, url, rabbitdriver.Options{Worker: worker, MaxDelay: o.MaxDelay}), kind: kind}
 			mu.Lock()
 			defer mu.Unlock()
 			proxies[d] = p
 			return d
 		}
-		h.Die = func(_ *testing.T, d drivers.Driver) { d.(typed).Abandon() }
+		h.Die = func(_ *testing.T, d drivers.Driver) { d.(*typed).Abandon() }
 		h.Native = func(t *testing.T, queue string, payload []byte, h drivers.Header) {
 			table := amqp.Table{}
 			for name, values := range h {

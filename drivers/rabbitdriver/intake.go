@@ -37,8 +37,9 @@ type intake struct {
 	consumers []*consumer
 	prefetch  int // of the last Qos
 	base      uint64
-	slots     []slot // of the delivery tags from base on
-	open      int    // messages that are not settled, buf included
+	slots     []slot    // of the delivery tags from base on
+	open      int       // messages that are not settled, buf included
+	moved     time.Time // when a message came last, or went and made room for another
 }
 
 // arrival is a message that waits for Receive.
@@ -144,6 +145,15 @@ func (in *intake) consume(n int) error {
 	})
 }
 
+// calm reports that no message is on its way to a consumer: they have no credit left, or
+// nothing moved for a while. One that arrives for a consumer that is cancelled goes back, and
+// quorum queues before 4.3 count that as if a worker had died.
+func (in *intake) calm(quiet time.Duration) bool {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return in.credit() == 0 || time.Since(in.moved) >= quiet
+}
+
 // cancelAll ends the consumers. What was on its way is in buf when it returns.
 func (in *intake) cancelAll() error {
 	in.mu.Lock()
@@ -175,7 +185,9 @@ func (in *intake) arrive(c *consumer, m *amqp.Delivery) {
 	in.slots[at] = slot{state: slotOpen, from: c}
 	in.open++
 	c.unacked++
-	in.buf = append(in.buf, arrival{m: *m, at: time.Now()})
+	now := time.Now()
+	in.moved = now
+	in.buf = append(in.buf, arrival{m: *m, at: now})
 	first := len(in.buf) == 1
 	in.mu.Unlock()
 	if first {
@@ -264,6 +276,7 @@ func (in *intake) ack(tags []uint64) error {
 	defer in.acking.Unlock()
 	in.mu.Lock()
 	tags = slices.DeleteFunc(tags, func(tag uint64) bool { return !in.done(tag) })
+	in.moved = time.Now()
 	n := 0
 	for n < len(in.slots) && in.slots[n].state == slotDone {
 		n++

@@ -170,3 +170,17 @@ func channel(t testing.TB, url string) *amqp.Channel {
 	}
 	return ch
 }
+
+// eventually polls until ok, which returns what is not yet right.
+func eventually(t testing.TB, ok func() error) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+		err := ok()
+		if err == nil {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatal(err)
+		}
+	}
+}

@@ -15,6 +15,13 @@ import (
 // window is how many publications wait for their confirmation at most, by one caller.
 const window = 256
 
+// refusals is how often a message is offered that the broker refuses, and refusalWait the
+// first pause between.
+const (
+	refusals    = 5
+	refusalWait = 50 * time.Millisecond
+)
+
 var (
 	errUnroutable  = errors.New("the broker has no such queue")
 	errRefused     = errors.New("the broker refused the message")
@@ -59,12 +66,32 @@ func newPublisher(d *Driver) *publisher { return &publisher{d: d} }
 func (p *publisher) wait() { p.running.Wait() }
 
 // publish sends all and returns when each has its result, or ctx has ended: then those without
-// an answer have an error, and may have arrived all the same.
+// an answer have an error, and may have arrived all the same. What the broker refuses it has
+// not stored; a queue that was made a moment ago may do that, so it is asked again.
 func (p *publisher) publish(ctx context.Context, ps []*publication) {
-	for len(ps) > 0 {
-		n := min(window, len(ps))
-		p.publishSome(ctx, ps[:n])
-		ps = ps[n:]
+	for try := range refusals {
+		for left := ps; len(left) > 0; {
+			n := min(window, len(left))
+			p.publishSome(ctx, left[:n])
+			left = left[n:]
+		}
+		var refused []*publication
+		for _, m := range ps {
+			if errors.Is(m.err, errRefused) {
+				refused = append(refused, m)
+			}
+		}
+		if len(refused) == 0 || try == refusals-1 {
+			return
+		}
+		pause(ctx, refusalWait<<try)
+		if ctx.Err() != nil {
+			return
+		}
+		for _, m := range refused {
+			m.err, m.done = nil, nil
+		}
+		ps = refused
 	}
 }
 

@@ -191,13 +191,15 @@ func (q *queue) look(excess *time.Time, failures *int) time.Duration {
 	case time.Since(*excess) < grace:
 		return grace - time.Since(*excess)
 	}
-	*excess = time.Time{}
 	return q.adjust(in, demand-buffered)
 }
 
 // adjust replaces all consumers by one for n messages, or by none; then what nobody wants
 // is given back.
 func (q *queue) adjust(in *intake, n int) time.Duration {
+	if !in.calm(grace) {
+		return grace / 4
+	}
 	if err := in.cancelAll(); err != nil {
 		return q.broken(in, err)
 	}
@@ -287,6 +289,9 @@ func (q *queue) close(ctx context.Context) error {
 	in := q.intake()
 	if in == nil || in.isGone() {
 		return nil
+	}
+	for end := time.Now().Add(10 * grace); !in.calm(grace/2) && time.Now().Before(end) && !in.isGone(); {
+		pause(ctx, grace/20)
 	}
 	err := in.cancelAll()
 	if err == nil {

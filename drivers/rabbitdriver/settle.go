@@ -2,7 +2,6 @@ package rabbitdriver
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync/atomic"
 
@@ -107,13 +106,11 @@ func (q *queue) Settle(ctx context.Context, ss []drivers.Settlement) []error {
 	return errs
 }
 
-// fail ends a claim without success.
-func fail(s *drivers.Settlement, t *token, errs []error, i int, err error) {
+// fail ends a claim without success. While nothing was acknowledged, the end of the channel is
+// the end of the lease; afterwards it leaves open what the broker has read.
+func fail(s *drivers.Settlement, t *token, err error) error {
 	t.state.Store(tokenHeld)
-	if err != nil && t.in.isGone() && !errors.Is(err, drivers.ErrTooLarge) {
-		err = fmt.Errorf("%w: %w", drivers.ErrLeaseLost, err)
-	}
-	errs[i] = fmt.Errorf("%s %s: %w", s.Verdict, s.Delivery.ID, err)
+	return fmt.Errorf("%s %s: %w", s.Verdict, s.Delivery.ID, err)
 }
 
 // store publishes what has to be there before the originals go, and returns the jobs that
@@ -147,7 +144,11 @@ func (q *queue) store(ctx context.Context, ss []drivers.Settlement, jobs []job, 
 	kept := jobs[:0]
 	for _, j := range jobs {
 		if j.p != nil && j.p.err != nil {
-			fail(&ss[j.i], j.t, errs, j.i, j.p.err)
+			err := j.p.err
+			if j.t.in.isGone() {
+				err = fmt.Errorf("%w: %w", drivers.ErrLeaseLost, err)
+			}
+			errs[j.i] = fail(&ss[j.i], j.t, err)
 			continue
 		}
 		if j.p != nil {
@@ -187,7 +188,7 @@ func (q *queue) release(ctx context.Context, ss []drivers.Settlement, jobs []job
 		}
 		for _, j := range mine {
 			if err != nil {
-				fail(&ss[j.i], j.t, errs, j.i, err)
+				errs[j.i] = fail(&ss[j.i], j.t, err)
 				continue
 			}
 			j.t.state.Store(settledAs + uint32(ss[j.i].Verdict))
