@@ -51,9 +51,9 @@ type Options struct {
 	// AnswerTimeout is how long an answer may take, after which its connection is given up;
 	// default 5 s.
 	AnswerTimeout time.Duration
-	// ReapEvery is the pause between two steps of the search for orphans; default 1 s. An
-	// orphan is put back where it is still one ReapGrace later; default 5 s.
-	ReapEvery, ReapGrace time.Duration
+	// ReapEvery is the pause between two steps of the search for orphans, and between two looks
+	// at the bounds of dead letters; default 1 s.
+	ReapEvery time.Duration
 	// NoWake leaves out the subscription, so that workers only poll.
 	NoWake bool
 }
@@ -73,9 +73,6 @@ func (o Options) withDefaults() Options {
 	}
 	if o.ReapEvery <= 0 {
 		o.ReapEvery = time.Second
-	}
-	if o.ReapGrace <= 0 {
-		o.ReapGrace = 5 * time.Second
 	}
 	return o
 }

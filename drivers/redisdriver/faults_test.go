@@ -14,11 +14,10 @@ import (
 	"github.com/guesthand/guesthand/drivers"
 	"github.com/guesthand/guesthand/drivers/redisdriver"
 	"github.com/guesthand/guesthand/drivers/redisdriver/redistest"
-	"github.com/guesthand/guesthand/host/hosttest"
 )
 
 // quickReap finds orphans at once.
-var quickReap = redisdriver.Options{ReapEvery: 50 * time.Millisecond, ReapGrace: 100 * time.Millisecond}
+var quickReap = redisdriver.Options{ReapEvery: 50 * time.Millisecond}
 
 // stall is what a message carries after its worker was lost n times.
 func stall(n int) drivers.Tally { return drivers.Tally{Stalls: n} }
@@ -35,7 +34,7 @@ func TestOrphanInFlight(t *testing.T) {
 	dying.Abandon()
 	raw(t, client(t, s), "del", "guesthand:{q}:lease")
 
-	q := worker(t, s, quickReap, drivers.QueueOptions{})
+	q := worker(t, s, quickReap, drivers.QueueOptions{Lease: time.Second})
 	d := receive(t, q, 1)[0]
 	if d.Carry.Tally != stall(1) || d.Stalled != 1 || !d.Held {
 		t.Errorf("came back with %+v, stalled %d, held %t", d.Carry.Tally, d.Stalled, d.Held)
@@ -63,7 +62,7 @@ func TestOrphanHeldByLivingWorker(t *testing.T) {
 func TestOrphanWaiting(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
-	q := worker(t, s, quickReap, drivers.QueueOptions{})
+	q := worker(t, s, quickReap, drivers.QueueOptions{Lease: time.Second})
 	send(t, q, drivers.Message{ID: "1"}, drivers.Message{ID: "2"}, drivers.Message{ID: "later", NotBefore: time.Now().Add(time.Hour)})
 	raw(t, client(t, s), "del", "guesthand:{q}:ready")
 	ds := receive(t, q, 2)
@@ -73,7 +72,7 @@ func TestOrphanWaiting(t *testing.T) {
 		}
 	}
 	settle(t, q, drivers.Ack, ds...)
-	empty(t, q, time.Second) // the delayed one is no orphan
+	empty(t, q, 2*time.Second) // the delayed one is no orphan
 	hasCounts(t, q, drivers.Counts{Depth: 1, Delayed: 1})
 }
 
@@ -108,7 +107,7 @@ func failover(t *testing.T) (primary, replica *redistest.Server, between *redist
 // caughtUp waits until the replica has what the primary has.
 func caughtUp(t *testing.T, primary *redis.Client) {
 	t.Helper()
-	hosttest.Eventually(t, patience, "the replica follows", func() bool {
+	eventually(t, "the replica follows", func() bool {
 		n, ok := raw(t, primary, "wait", 1, 100).(int64)
 		return ok && n == 1
 	})
@@ -348,14 +347,14 @@ func TestHalfOpen(t *testing.T) {
 	send(t, other, drivers.Message{ID: "1"}, drivers.Message{ID: "2"})
 	ds := receive(t, q, 2)
 	p.HalfOpen()
-	hosttest.Eventually(t, patience, "renewed over a new connection", func() bool {
+	eventually(t, "renewed over a new connection", func() bool {
 		return errors.Join(q.Renew(t.Context(), ds)...) == nil
 	})
 	p.HalfOpen()
 	send(t, other, drivers.Message{ID: "3"})
 	third := receive(t, q, 1)
 	p.HalfOpen()
-	hosttest.Eventually(t, patience, "settled over a new connection", func() bool {
+	eventually(t, "settled over a new connection", func() bool {
 		return q.Settle(t.Context(), []drivers.Settlement{{Delivery: ds[0], Verdict: drivers.Ack}})[0] == nil
 	})
 	settle(t, q, drivers.Ack, ds[1], third[0])
@@ -396,7 +395,7 @@ func TestPausedServer(t *testing.T) {
 	if d[0].Carry.Tally != stall(0) || d[0].Stalled != 0 {
 		t.Errorf("came with %+v", d[0].Carry.Tally)
 	}
-	hosttest.Eventually(t, patience, "settled", func() bool {
+	eventually(t, "settled", func() bool {
 		return q.Settle(t.Context(), []drivers.Settlement{{Delivery: d[0], Verdict: drivers.Ack}})[0] == nil
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/guesthand/guesthand/drivers"
 )
@@ -112,6 +113,7 @@ type token struct {
 	messageID string
 	order     uint64
 	state     atomic.Uint32
+	until     atomic.Int64 // when the lease ends, as far as known; Unix ns
 	// uncertain: a settlement got no answer, so the message may be gone because of it.
 	uncertain atomic.Bool
 }
@@ -133,6 +135,7 @@ func (q *queue) hold(ds []*drivers.Delivery) {
 		t := d.Token.(*token)
 		q.order++
 		t.order = q.order
+		t.until.Store(d.Received.Add(q.o.Lease).UnixNano())
 		q.held[t] = struct{}{}
 	}
 }
@@ -142,6 +145,19 @@ func (q *queue) forget(ts ...*token) {
 	defer q.mu.Unlock()
 	for _, t := range ts {
 		delete(q.held, t)
+	}
+}
+
+// dropLost forgets what ran out a whole lease ago and was never settled: the host gives up what
+// it has lost without a word.
+func (q *queue) dropLost() {
+	limit := time.Now().Add(-q.o.Lease).UnixNano()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for t := range q.held {
+		if t.until.Load() < limit {
+			delete(q.held, t)
+		}
 	}
 }
 

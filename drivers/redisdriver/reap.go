@@ -29,6 +29,7 @@ func (q *queue) maintain() {
 		case <-tick.C:
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), q.d.o.AnswerTimeout)
+		q.dropLost()
 		err := q.boundDead(ctx)
 		if err == nil {
 			err = q.reap(ctx, suspects)
@@ -53,8 +54,9 @@ func (q *queue) boundDead(ctx context.Context) error {
 	return nil
 }
 
-// reap takes one step of the search and puts back what is an orphan for long enough: a
-// producer that does not use MULTI has a moment between its commands, too.
+// reap takes one step of the search and puts back what is still an orphan one lease later: a
+// worker that lives has renewed by then, which makes a lost entry anew, and a producer that does
+// not use MULTI has a moment between its commands, too.
 func (q *queue) reap(ctx context.Context, suspects map[string]time.Time) error {
 	ids, err := q.scan(ctx)
 	if err != nil {
@@ -73,7 +75,7 @@ func (q *queue) reap(ctx context.Context, suspects map[string]time.Time) error {
 	}
 	var due []string
 	for id, since := range suspects {
-		if time.Since(since) >= q.d.o.ReapGrace && len(due) < batch {
+		if time.Since(since) >= q.o.Lease && len(due) < batch {
 			due = append(due, id)
 			delete(suspects, id)
 		}

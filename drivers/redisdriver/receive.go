@@ -320,7 +320,7 @@ func (q *queue) ripe(ctx context.Context, ds []*drivers.Delivery) []*drivers.Del
 		early = append(early, drivers.Settlement{Delivery: d, Verdict: drivers.Requeue, Delay: until})
 	}
 	for i, err := range q.Settle(context.WithoutCancel(ctx), early) {
-		if err != nil && !errors.Is(err, drivers.ErrLeaseLost) {
+		if err != nil && !errors.Is(err, drivers.ErrLeaseLost) && !errors.Is(err, drivers.ErrClosed) {
 			q.log.Warn("a message whose time has not come could not be put back: it comes again after its lease",
 				slog.String("id", early[i].Delivery.ID), slog.Any("error", err))
 			q.forget(early[i].Delivery.Token.(*token))

@@ -143,3 +143,13 @@ func empty(t testing.TB, q drivers.Queue, d time.Duration) {
 		t.Fatalf("received %d messages, %v, want none", len(ds), err)
 	}
 }
+
+// eventually waits for what must come true within patience.
+func eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(patience); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not within %s: %s", patience, what)
+		}
+	}
+}

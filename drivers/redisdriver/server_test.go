@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -15,7 +16,6 @@ import (
 	"github.com/guesthand/guesthand/drivers"
 	"github.com/guesthand/guesthand/drivers/redisdriver"
 	"github.com/guesthand/guesthand/drivers/redisdriver/redistest"
-	"github.com/guesthand/guesthand/host/hosttest"
 )
 
 func TestFindings(t *testing.T) {
@@ -186,6 +186,61 @@ func TestNarrowUser(t *testing.T) {
 	send(t, q, drivers.Message{ID: "m"})
 	if err := <-received; err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestDocumentedUser: the rights that the documentation gives a user are enough for all, and
+// nothing is reported as missing.
+func TestDocumentedUser(t *testing.T) {
+	t.Parallel()
+	doc, err := os.ReadFile("../../docs/drivers/redis.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, line, ok := strings.Cut(string(doc), "\nACL SETUSER ")
+	if !ok {
+		t.Fatal("no ACL SETUSER in the documentation")
+	}
+	line, _, _ = strings.Cut(line, "\n")
+	args := []any{"acl", "setuser"}
+	for _, word := range strings.Fields(line) {
+		args = append(args, word)
+	}
+	s := redistest.Start(t)
+	raw(t, client(t, s), args...)
+	var log bytes.Buffer
+	o := quickReap
+	o.User, o.Password, o.Logger = "guesthand", "secret", slog.New(slog.NewTextHandler(&log, nil))
+	d := open(t, s, o)
+	q := openQueue(t, d, drivers.QueueOptions{DeadKeep: time.Hour})
+	if fs := q.Info().Findings; len(fs) != 1 || fs[0].Warning {
+		t.Errorf("findings %+v, want the one that needs config|get", fs)
+	}
+	send(t, q, drivers.Message{ID: "m", Key: "k", Headers: drivers.Header{"Guesthand-Reply-To": {"guesthand:reply:x"}}})
+	m := receive(t, q, 1)
+	if err := errors.Join(q.Renew(t.Context(), m)[0], q.(drivers.Replier).Reply(t.Context(), m[0], drivers.Reply{})); err != nil {
+		t.Error(err)
+	}
+	settle(t, q, drivers.Dead, m...)
+	dead := q.(drivers.DeadLetters)
+	ls, err := dead.GetDead(t.Context(), "m")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := dead.ReplayDead(t.Context(), ls[0].Entry); err != nil {
+		t.Error(err)
+	}
+	b, err := d.OpenBucket(t.Context(), drivers.BucketOptions{Name: "b"})
+	if err == nil {
+		err = b.Put(t.Context(), []byte("k"), []byte("v"), time.Hour)
+	}
+	if err != nil {
+		t.Error(err)
+	}
+	eventually(t, "a step of the scan", func() bool { return raw(t, client(t, s), "exists", "guesthand:{q}:scanned") == int64(1) })
+	closeAll(t, d)
+	if log.Len() > 0 {
+		t.Errorf("log:\n%s", log.String())
 	}
 }
 
@@ -361,7 +416,7 @@ func TestDeadBoundsAreSaid(t *testing.T) {
 	hasCounts(t, q, drivers.Counts{Dead: 2})
 	closeAll(t, q)
 	kept := openQueue(t, d, drivers.QueueOptions{DeadKeep: time.Millisecond})
-	hosttest.Eventually(t, patience, "old dead letters are gone", func() bool {
+	eventually(t, "old dead letters are gone", func() bool {
 		c, err := kept.Counts(t.Context())
 		return err == nil && c.Dead == 0
 	})

@@ -38,15 +38,20 @@ func (q *queue) Renew(ctx context.Context, ds []*drivers.Delivery) []error {
 	if len(calls) == 0 {
 		return errs
 	}
+	until := time.Now().Add(q.o.Lease).UnixNano()
 	q.d.run(ctx, calls...)
 	for n, c := range calls {
 		answers, err := c.answers(len(places[n]), 0)
 		for k, i := range places[n] {
+			t := ds[i].Token.(*token)
 			switch {
 			case err != nil:
-				errs[i] = q.d.wrap("renew "+ds[i].ID, err)
+				errs[i] = q.d.wrap("renew "+t.messageID, err)
 			case answers[k] != done:
 				errs[i] = drivers.ErrLeaseLost
+				q.forget(t)
+			default:
+				t.until.Store(until)
 			}
 		}
 	}
