@@ -29,6 +29,14 @@
 // was found restarted) reads nothing. Dead letters go to the stream guesthand-dead_NAME, one
 // subject each, so that a repetition is refused; then the message is acknowledged.
 //
+// # Values and replies
+//
+// A bucket is the stream KV_guesthand-kv_NAME with one message for each key and none for a
+// deleted one, so that the stream's limits are the quota; NATS' own tools read it as a bucket.
+// What has a time to live goes by itself on servers from 2.11 on, on older ones when it is in
+// the way. A reply is a core NATS message to the subject that Guesthand-Reply-To names, unless
+// that is a stream's, the server's or ours.
+//
 // # Limits
 //
 // The server does not fence: it takes an acknowledgement or a NAK from a worker that lost its

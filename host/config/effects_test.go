@@ -56,3 +56,21 @@ func TestSidecarEffects(t *testing.T) {
 		}
 	}
 }
+
+// A broker without values needs a [store], and the file says so.
+func TestKVWithoutStore(t *testing.T) {
+	const file = "[brokers.r]\ndriver = \"rabbitmq\"\nurl = \"amqp://localhost\"\n[brokers.m]\ndriver = \"embedded\"\n" +
+		"[queues.a]\nbroker = \"r\"\nretry = {}\n[queues.b]\nbroker = \"m\"\nretry = {}\n" +
+		"[queues.c]\nbroker = \"r\"\nretry = {}\nhandler = \"other\"\n[handlers.h]\nkv = {}\n"
+	c := parse(t, file)
+	if len(c.Warnings) != 1 || !strings.Contains(c.Warnings[0].Text, "on queue a kv_* answers that it is not granted: broker r (rabbitmq)") {
+		t.Errorf("warnings %v", c.Warnings)
+	}
+	if c.BucketBroker("a") != "r" || c.BucketBroker("b") != "m" {
+		t.Errorf("buckets on %s and %s", c.BucketBroker("a"), c.BucketBroker("b"))
+	}
+	c = parse(t, file+"[store]\nbroker = \"m\"\n")
+	if len(c.Warnings) != 0 || c.BucketBroker("a") != "m" || c.BucketBroker("b") != "m" {
+		t.Errorf("with a store: %v, buckets on %s and %s", c.Warnings, c.BucketBroker("a"), c.BucketBroker("b"))
+	}
+}

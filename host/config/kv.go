@@ -70,6 +70,20 @@ func (c *Config) checkBuckets(root node) {
 			root.key("handlers", job, "kv").fail("its bucket %s is that of [handlers.%s] too; a handler sees only its own, so give it another bucket", name, other)
 		}
 		owner[name] = job
+		c.warnOfBuckets(root.key("handlers", job, "kv"), job)
+	}
+}
+
+// warnOfBuckets says where a handler's values would have no place.
+func (c *Config) warnOfBuckets(n node, job string) {
+	if c.Store.Broker != "" {
+		return
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Queues)) {
+		q := c.Queues[name]
+		if b, ok := c.Brokers[q.Broker]; ok && b.Driver != "" && b.NeedsStore() && (q.Handler == "" || q.Handler == job) {
+			n.warn("on queue %s kv_* answers that it is not granted: broker %s (%s) keeps no values; name one that does under [store]", name, b.Name, b.Driver)
+		}
 	}
 }
 
@@ -91,7 +105,7 @@ func (c *Config) sidecarBucket(s *Sidecar) string {
 }
 
 // BucketBroker is the broker that keeps the values of handlers for messages of that queue:
-// that of [store], so that they are in one place, else the queue's own.
+// that of [store], which puts them in one place, else the queue's own.
 func (c *Config) BucketBroker(queue string) string {
 	if c.Store.Broker != "" {
 		return c.Store.Broker
