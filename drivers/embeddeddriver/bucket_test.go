@@ -5,6 +5,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
+	"github.com/guesthand/guesthand/abi"
 	"github.com/guesthand/guesthand/drivers"
 	"github.com/guesthand/guesthand/drivers/drivertest"
 	"github.com/guesthand/guesthand/drivers/embeddeddriver"
@@ -61,4 +64,43 @@ func TestBucketsOutliveTheBroker(t *testing.T) {
 	put(d, "first")
 	closeBroker(t, d)
 	put(openBroker(t, dir), "second")
+}
+
+// Who sends over the network is answered over the network.
+func TestReplyToProducer(t *testing.T) {
+	d, err := embeddeddriver.Open(t.Context(), embeddeddriver.Options{Dir: t.TempDir(), Listen: "127.0.0.1:0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { closeBroker(t, d) })
+	q, err := d.OpenQueue(t.Context(), drivers.QueueOptions{Name: "q", Create: true, MaxOutstanding: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	nc, err := nats.Connect("nats://" + d.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	inbox := nats.NewInbox()
+	sub, err := nc.SubscribeSync(inbox)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := nats.NewMsg("guesthand.q.job")
+	m.Header.Set(abi.HeaderReplyTo, inbox)
+	if _, err := nc.RequestMsg(m, 10*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	ds, err := q.Receive(t.Context(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := q.(drivers.Replier).Reply(t.Context(), ds[0], drivers.Reply{Outcome: "success", Payload: []byte("done")}); err != nil {
+		t.Fatal(err)
+	}
+	answer, err := sub.NextMsg(10 * time.Second)
+	if err != nil || string(answer.Data) != "done" || answer.Header.Get(abi.HeaderOutcome) != "success" {
+		t.Errorf("got %+v, %v", answer, err)
+	}
 }

@@ -24,20 +24,24 @@ const (
 )
 
 // accounts keeps producers apart from the store: their account has no JetStream, and the
-// one thing it can reach of the other is what is exported here. The passwords are set in code.
+// one thing it can reach of the other is what is exported here: to send work, and to be
+// answered. The passwords are set in code.
 const accounts = `
 accounts {
   GUESTHAND {
     jetstream: enabled
     users: [ { user: "host", password: "host" } ]
-    exports: [ { service: "guesthand.*.>" } ]
+    exports: [ { service: "guesthand.*.>" }, { stream: "_INBOX.>" } ]
   }
   PRODUCERS {
     users: [ { user: "producer", password: "producer", permissions: {
       publish: { allow: ["guesthand.*.>"], deny: ["guesthand.dead.>"] }
       subscribe: { allow: ["_INBOX.>"] }
     } } ]
-    imports: [ { service: { account: GUESTHAND, subject: "guesthand.*.>" } } ]
+    imports: [
+      { service: { account: GUESTHAND, subject: "guesthand.*.>" } },
+      { stream: { account: GUESTHAND, subject: "_INBOX.>" } }
+    ]
   }
 }
 `
