@@ -29,7 +29,7 @@ type broker struct {
 func (b *broker) harness(isFIFO bool) *drivertest.Harness {
 	suffix := ""
 	h := &drivertest.Harness{
-		Caps: sqsdriver.Caps(), Lease: 2 * time.Second, Hammer: 600,
+		Caps: sqsdriver.Caps(), Lease: 3 * time.Second, Hammer: 600,
 		RejectReturns: true, DeadBounds: "SQS drops dead letters by age only, and keeps them for a minute at least",
 	}
 	if isFIFO {

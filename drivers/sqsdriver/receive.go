@@ -19,8 +19,9 @@ import (
 	"github.com/guesthand/guesthand/drivers"
 )
 
-// transit is the most that an answer is taken to be on its way.
-const transit = 200 * time.Millisecond
+// transit is the most that an answer is taken to be on its way, or a quarter of the lease: a
+// busy machine may be slow to read it.
+const transit = time.Second
 
 // newerWait is how long a message is left to workers of a newer version.
 const newerWait = time.Minute
@@ -112,8 +113,8 @@ func (q *queue) receive(ctx context.Context, n int) (_ []types.Message, at time.
 	if answer.IsZero() {
 		answer = time.Now()
 	}
-	if answer.Sub(asked) > transit {
-		asked = answer.Add(-transit) // a long poll: they came while it waited
+	if way := min(transit, q.lease/4); answer.Sub(asked) > way {
+		asked = answer.Add(-way) // a long poll: they came while it waited
 	}
 	return out.Messages, asked, nil
 }

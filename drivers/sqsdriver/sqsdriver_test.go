@@ -18,7 +18,7 @@ func TestMain(m *testing.M) {
 	flag.Parse()
 	// Nearly all of a test's time is waiting for whole seconds to pass.
 	if p := flag.Lookup("test.parallel"); p != nil {
-		_ = flag.Set("test.parallel", "48") // a number is fine
+		_ = flag.Set("test.parallel", "24") // a number is fine
 	}
 	os.Exit(m.Run())
 }
