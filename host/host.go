@@ -60,6 +60,9 @@ type Host struct {
 	lines    lineLog
 	metrics  *metrics.Metrics
 	settled  atomic.Int64
+	failures sync.Map // the latest failure by job
+	version  string
+	states   stateCache
 	stopping atomic.Bool
 }
 
@@ -79,7 +82,7 @@ func New(ctx context.Context, o Options) (*Host, error) {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
-	h := &Host{log: o.Logger, guestLog: o.Logger, worker: WorkerName(), started: time.Now(),
+	h := &Host{log: o.Logger, guestLog: o.Logger, worker: WorkerName(), started: time.Now(), version: o.Version,
 		suspects: newSuspects(), queues: map[string]*queue{}, metrics: metrics.New(o.Version)}
 	h.config.Store(o.Config)
 	h.metrics.Watch(scraped{h})

@@ -224,9 +224,9 @@ func (a *attempt) run() bool {
 		Headers: h.d.Headers, Payload: h.d.Payload, State: h.d.Carry.State, Logger: q.host.guestLog,
 		Bucket: q.host.buckets.of(q.host.Config(), q.name, a.plugin.Handler()), Outbox: q.host.outbox,
 	}
-	q.metrics.InFlight.Inc()
+	q.metrics.Start()
 	a.result = a.plugin.Module().Run(&h.call)
-	q.metrics.InFlight.Dec()
+	q.metrics.End()
 	end := a.result.End
 	sends := len(a.result.Sends) > 0 && succeeded(end)
 	switch {
@@ -416,6 +416,9 @@ func (a *attempt) count(err error) {
 	}
 	if err == nil && a.decision.Verdict == drivers.Dead {
 		j.Died()
+	}
+	if a.decision.Failure && a.plugin != nil {
+		q.host.failures.Store(a.job, failure{cut(a.errorText(), drivers.MaxErrorText), time.Now()})
 	}
 }
 

@@ -20,10 +20,7 @@ type scraped struct{ *Host }
 
 // QueueStates implements metrics.Source.
 func (s scraped) QueueStates(ctx context.Context) []metrics.QueueState {
-	all, err := s.Queues(ctx)
-	if err != nil { // never, by its contract: each queue has its own
-		return nil
-	}
+	all := s.queueStates(ctx)
 	states := make([]metrics.QueueState, len(all))
 	for i, q := range all {
 		states[i] = metrics.QueueState{Queue: q.Queue, Depth: q.Depth, InFlight: q.InFlight, Delayed: q.Delayed,

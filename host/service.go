@@ -168,7 +168,14 @@ func (o *Operations) Runs(ctx context.Context, f ledger.Filter) ([]ledger.Row, e
 			return nil, err
 		}
 	}
-	return o.ledger.Runs(ctx, f)
+	rows, err := o.ledger.Runs(ctx, f)
+	if f.ID == "" {
+		// Results may be large: they come with one message's runs only.
+		for i := range rows {
+			rows[i].Result = nil
+		}
+	}
+	return rows, err
 }
 
 // Dead implements admin.Service.

@@ -16,7 +16,6 @@ import (
 	"github.com/guesthand/guesthand/host/config"
 	"github.com/guesthand/guesthand/host/engine"
 	"github.com/guesthand/guesthand/host/plugindir"
-	"github.com/guesthand/guesthand/host/policy"
 )
 
 // finding is one line of check.
@@ -155,7 +154,7 @@ func checkQueues(ctx context.Context, c *config.Config, jobs map[string]config.H
 			continue
 		}
 		info := dq.Info()
-		fs = append(fs, finding{"queue", name, "ok", fmt.Sprintf("broker %s, lease %s, %s", q.Broker, info.Lease, policyText(c.Policy(name, jobs[q.Handler])))})
+		fs = append(fs, finding{"queue", name, "ok", fmt.Sprintf("broker %s, lease %s, %s", q.Broker, info.Lease, c.Policy(name, jobs[q.Handler]))})
 		warnings, err := host.Limits(c, name, info, jobs)
 		for _, text := range warnings {
 			fs = append(fs, finding{"queue", name, "warning", text})
@@ -177,23 +176,4 @@ func checkQueues(ctx context.Context, c *config.Config, jobs map[string]config.H
 		}
 	}
 	return fs
-}
-
-func policyText(p policy.Policy) string {
-	switch {
-	case p.MaxAttempts == 1:
-		return "no retries: one failure dead-letters"
-	case p.Backoff == policy.Exponential:
-		return fmt.Sprintf("%s, backoff %s to %s", attempts(p.MaxAttempts), p.Base, p.Max)
-	case p.Backoff == policy.Fixed:
-		return fmt.Sprintf("%s, %s apart", attempts(p.MaxAttempts), p.Delay)
-	}
-	return attempts(p.MaxAttempts) + ", at once"
-}
-
-func attempts(n int) string {
-	if n == 0 {
-		return "attempts without cap"
-	}
-	return fmt.Sprintf("%d attempts", n)
 }

@@ -193,6 +193,9 @@ func (c *Client) Runs(ctx context.Context, f ledger.Filter) ([]ledger.Row, error
 	if !f.Since.IsZero() {
 		q.Set("since", f.Since.Format(time.RFC3339Nano))
 	}
+	if !f.Before.IsZero() {
+		q.Set("before", f.Before.Format(time.RFC3339Nano))
+	}
 	if f.Limit > 0 {
 		q.Set("limit", strconv.Itoa(f.Limit))
 	}

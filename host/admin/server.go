@@ -45,15 +45,24 @@ type Server struct {
 	log   *slog.Logger
 	token string
 	mux   *http.ServeMux
+
+	lives    chan struct{} // a token for each page that is open
+	stopping chan struct{} // closed when Serve is told to stop
 }
 
 // NewServer makes a server for a host. A token, where there is one, is asked for on every
 // address but not on the socket, whose file mode says who may.
 func NewServer(h Host, token string, log *slog.Logger) *Server {
-	s := &Server{host: h, log: log, token: token, mux: http.NewServeMux()}
+	s := &Server{host: h, log: log, token: token, mux: http.NewServeMux(),
+		lives: make(chan struct{}, maxLive), stopping: make(chan struct{})}
+	s.mux.HandleFunc("GET /{$}", s.page)
 	s.mux.HandleFunc("GET /healthz", s.healthz)
 	s.mux.HandleFunc("GET /readyz", s.readyz)
 	s.mux.Handle("GET /metrics", h.Metrics())
+	s.mux.HandleFunc("GET /v1/overview", s.overview)
+	s.mux.HandleFunc("GET /v1/live", s.live)
+	s.mux.HandleFunc("GET /v1/setup", s.setup)
+	s.mux.HandleFunc("GET /v1/messages/{id}", s.message)
 	s.mux.HandleFunc("GET /v1/queues", s.queues)
 	s.mux.HandleFunc("GET /v1/handlers", s.handlers)
 	s.mux.HandleFunc("GET /v1/runs", s.runs)
@@ -88,6 +97,7 @@ func (s *Server) Serve(ctx context.Context, listeners ...net.Listener) error {
 	case <-ctx.Done():
 	case err = <-failed:
 	}
+	close(s.stopping)
 	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopBudget)
 	defer cancel()
 	for _, server := range servers {
@@ -134,7 +144,8 @@ func ListenSocket(ctx context.Context, path string) (net.Listener, error) {
 // loopback and Origin, where there is one, our own.
 func (s *Server) guard(addr net.Addr, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		probe := r.URL.Path == "/healthz" || r.URL.Path == "/readyz"
+		// The page holds no data: it asks for a token itself.
+		probe := r.URL.Path == "/healthz" || r.URL.Path == "/readyz" || r.URL.Path == "/"
 		switch {
 		case s.token != "" && !probe && !s.authorized(r):
 			w.Header().Set("WWW-Authenticate", "Bearer")
@@ -204,10 +215,12 @@ func (s *Server) runs(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	f := ledger.Filter{Queue: q.Get("queue"), Job: q.Get("job"), Outcome: q.Get("outcome"), ID: q.Get("id")}
 	var err error
-	if v := q.Get("since"); v != "" {
-		if f.Since, err = time.Parse(time.RFC3339Nano, v); err != nil {
-			s.fail(w, http.StatusBadRequest, fmt.Errorf("since: %w", err))
-			return
+	for name, t := range map[string]*time.Time{"since": &f.Since, "before": &f.Before} {
+		if v := q.Get(name); v != "" {
+			if *t, err = time.Parse(time.RFC3339Nano, v); err != nil {
+				s.fail(w, http.StatusBadRequest, fmt.Errorf("%s: %w", name, err))
+				return
+			}
 		}
 	}
 	if f.Limit, err = limitOf(q); err != nil {

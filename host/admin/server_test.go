@@ -70,6 +70,8 @@ func (f *fake) Runs(_ context.Context, filter ledger.Filter) ([]ledger.Row, erro
 }
 func (f *fake) Pause(context.Context, admin.Pause) error          { return nil }
 func (f *fake) Resume(_ context.Context, queue, job string) error { return nil }
+func (f *fake) Overview(context.Context) admin.Overview           { return admin.Overview{Version: "v1"} }
+func (f *fake) Setup() admin.Setup                                { return admin.Setup{File: "config.toml"} }
 func (f *fake) Metrics() http.Handler                             { return http.NotFoundHandler() }
 func (f *fake) Unready(context.Context) []string                  { return f.unready }
 func (f *fake) Dead(_ context.Context, queue string) (drivers.DeadLetters, error) {

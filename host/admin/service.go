@@ -45,6 +45,11 @@ type Host interface {
 	Unready(ctx context.Context) []string
 	// Metrics answers a scrape in Prometheus' text form.
 	Metrics() http.Handler
+	// Overview is how everything stands now. Brokers are asked at most every two seconds, however
+	// many look.
+	Overview(ctx context.Context) Overview
+	// Setup is what the configuration makes of queues and handlers.
+	Setup() Setup
 }
 
 // Pause is a queue, or one job of it, that a host leaves alone.

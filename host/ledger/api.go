@@ -48,6 +48,7 @@ const (
 type Filter struct {
 	Queue, Job, Outcome, ID string
 	Since                   time.Time // finished then or later
+	Before                  time.Time // finished earlier than this
 	Limit                   int       // 0: 1000; newest first
 }
 
@@ -61,5 +62,5 @@ func (f Filter) limit() int {
 func (f Filter) matches(r *Row) bool {
 	return (f.Queue == "" || f.Queue == r.Queue) && (f.Job == "" || f.Job == r.Job) &&
 		(f.Outcome == "" || f.Outcome == r.Outcome) && (f.ID == "" || f.ID == r.ID) &&
-		!r.Finished.Before(f.Since)
+		!r.Finished.Before(f.Since) && (f.Before.IsZero() || r.Finished.Before(f.Before))
 }

@@ -133,6 +133,8 @@ func TestFilters(t *testing.T) {
 				{ID: someID}, {ID: "no such id"}, {ID: someID, Queue: "none"},
 				{Since: since}, {Since: since, Outcome: "delay"}, {Since: since.Add(time.Hour)},
 				{Since: since, Limit: 2, Queue: "default"},
+				{Before: since}, {Before: since, Limit: 10}, {Before: since, Outcome: "success", Limit: 100_000},
+				{Since: since, Before: rows[tt.n-20].Finished, Limit: 100_000}, {Before: since.Add(-time.Hour)},
 			} {
 				got, want := runs(t, l, f), expect(rows, f)
 				if len(got) != len(want) {
@@ -159,7 +161,8 @@ func expect(rows []ledger.Row, f ledger.Filter) []ledger.Row {
 	}
 	for _, r := range slices.Backward(rows) {
 		if (f.Queue == "" || f.Queue == r.Queue) && (f.Job == "" || f.Job == r.Job) && (f.ID == "" || f.ID == r.ID) &&
-			(f.Outcome == "" || f.Outcome == r.Outcome) && !r.Finished.Before(f.Since) && len(list) < limit {
+			(f.Outcome == "" || f.Outcome == r.Outcome) && !r.Finished.Before(f.Since) &&
+			(f.Before.IsZero() || r.Finished.Before(f.Before)) && len(list) < limit {
 			list = append(list, r)
 		}
 	}

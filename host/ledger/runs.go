@@ -113,6 +113,10 @@ func conditions(f Filter) (where string, args []any) {
 		parts = append(parts, "finished >= ?")
 		args = append(args, f.Since.UnixNano())
 	}
+	if !f.Before.IsZero() {
+		parts = append(parts, "finished < ?")
+		args = append(args, f.Before.UnixNano())
+	}
 	if len(parts) == 0 {
 		return "", nil
 	}
@@ -128,6 +132,13 @@ func (r *reader) packed(ctx context.Context, rows []Row) ([]Row, error) {
 	}
 	if !r.f.Since.IsZero() {
 		query, args = query+" WHERE last >= ?", append(args, r.f.Since.UnixNano())
+	}
+	if !r.f.Before.IsZero() {
+		word := " WHERE"
+		if len(args) > 0 {
+			word = " AND"
+		}
+		query, args = query+word+" first < ?", append(args, r.f.Before.UnixNano())
 	}
 	blocks, err := r.tx.QueryContext(ctx, query+" ORDER BY last DESC, n DESC", args...)
 	if err != nil {

@@ -8,8 +8,11 @@
 package metrics
 
 import (
+	"cmp"
 	"net/http"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -105,8 +108,8 @@ type Queue struct {
 	name string
 	jobs sync.Map // of *Job by name
 
-	// InFlight is how many runs are going on.
-	InFlight prometheus.Gauge
+	inFlight prometheus.Gauge
+	running  atomic.Int64
 	// LeaseLost, Renewed and NotRenewed count leases, SettleErrors settlements given up.
 	LeaseLost, Renewed, NotRenewed, SettleErrors prometheus.Counter
 }
@@ -114,21 +117,44 @@ type Queue struct {
 // Queue returns a queue's counters, all there with zero from the start.
 func (m *Metrics) Queue(name string) *Queue {
 	return &Queue{m: m, name: name,
-		InFlight:  m.inFlight.WithLabelValues(name),
+		inFlight:  m.inFlight.WithLabelValues(name),
 		LeaseLost: m.leaseLost.WithLabelValues(name),
 		Renewed:   m.renewals.WithLabelValues(name), NotRenewed: m.renewalErrors.WithLabelValues(name),
 		SettleErrors: m.settleErrors.WithLabelValues(name),
 	}
 }
 
+// Start and End count a run that is going on.
+func (q *Queue) Start() {
+	q.inFlight.Inc()
+	q.running.Add(1)
+}
+
+// End is Start's counterpart.
+func (q *Queue) End() {
+	q.inFlight.Dec()
+	q.running.Add(-1)
+}
+
+// Running is how many runs are going on.
+func (q *Queue) Running() int { return int(q.running.Load()) }
+
 // Job is what is counted of one job on one queue.
 type Job struct {
 	q         *Queue
 	name      string
-	outcomes  sync.Map // of prometheus.Counter by outcome
+	outcomes  sync.Map // of *outcome by its word
 	run, wait prometheus.Observer
 	dead      prometheus.Counter
 	memory    prometheus.Gauge
+	runs      atomic.Int64
+	nanos     atomic.Int64 // of all runs together
+}
+
+// outcome is counted twice: for scrapes, and for the page, which cannot read the former.
+type outcome struct {
+	counter prometheus.Counter
+	n       atomic.Int64
 }
 
 // Job returns a job's counters. The caller passes Unknown for a job without a handler: what
@@ -144,17 +170,21 @@ func (q *Queue) Job(name string) *Job {
 }
 
 // Ended counts the end of a run, or of a message without one.
-func (j *Job) Ended(outcome string) {
-	c, ok := j.outcomes.Load(outcome)
+func (j *Job) Ended(word string) {
+	c, ok := j.outcomes.Load(word)
 	if !ok {
-		c, _ = j.outcomes.LoadOrStore(outcome, j.q.m.runs.WithLabelValues(j.q.name, j.name, outcome))
+		c, _ = j.outcomes.LoadOrStore(word, &outcome{counter: j.q.m.runs.WithLabelValues(j.q.name, j.name, word)})
 	}
-	c.(prometheus.Counter).Inc()
+	o := c.(*outcome)
+	o.counter.Inc()
+	o.n.Add(1)
 }
 
 // Ran observes a run that took place: its duration, and the memory of its instance, bytes.
 func (j *Job) Ran(d time.Duration, memory uint64) {
 	j.run.Observe(d.Seconds())
+	j.runs.Add(1)
+	j.nanos.Add(int64(d))
 	j.memory.Set(float64(memory))
 }
 
@@ -163,3 +193,29 @@ func (j *Job) Waited(d time.Duration) { j.wait.Observe(max(0, d.Seconds())) }
 
 // Died counts a dead letter.
 func (j *Job) Died() { j.dead.Inc() }
+
+// Totals are a job's counts on one queue since the start of the host.
+type Totals struct {
+	Job      string           `json:"job"`
+	Outcomes map[string]int64 `json:"outcomes"`
+	Runs     int64            `json:"runs"`   // those that took place
+	RunMS    float64          `json:"run_ms"` // all of them together, milliseconds
+}
+
+// Totals returns those of every job that was seen, by name.
+func (q *Queue) Totals() []Totals {
+	all := []Totals{}
+	q.jobs.Range(func(name, v any) bool {
+		j := v.(*Job)
+		t := Totals{Job: name.(string), Outcomes: map[string]int64{}, Runs: j.runs.Load(),
+			RunMS: float64(j.nanos.Load()) / float64(time.Millisecond)}
+		j.outcomes.Range(func(word, o any) bool {
+			t.Outcomes[word.(string)] = o.(*outcome).n.Load()
+			return true
+		})
+		all = append(all, t)
+		return true
+	})
+	slices.SortFunc(all, func(a, b Totals) int { return cmp.Compare(a.Job, b.Job) })
+	return all
+}

@@ -49,7 +49,7 @@ func scrape(t *testing.T) string {
 	j.Waited(-time.Second) // clocks differ
 	j.Died()
 	q.Job(metrics.Unknown).Ended("permanent")
-	q.InFlight.Inc()
+	q.Start()
 	q.LeaseLost.Inc()
 	q.Renewed.Add(3)
 	q.NotRenewed.Inc()

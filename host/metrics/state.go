@@ -2,7 +2,6 @@ package metrics
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -29,12 +28,8 @@ type Source interface {
 	LedgerDropped() int64
 }
 
-// scrapeBudget is how long a scrape waits for brokers; freshness is how long their answers
-// are used again, so that several scrapers cost them no more than one.
-const (
-	scrapeBudget = 3 * time.Second
-	freshness    = 2 * time.Second
-)
+// scrapeBudget is how long a scrape waits for brokers.
+const scrapeBudget = 3 * time.Second
 
 // Watch shows the state that a source tells.
 func (m *Metrics) Watch(s Source) {
@@ -59,10 +54,6 @@ type state struct {
 	source                                         Source
 	depth, leased, delayed, dead, oldest, up, info *prometheus.Desc
 	dropped                                        *prometheus.Desc
-
-	mu    sync.Mutex
-	asked time.Time
-	last  []QueueState
 }
 
 func (s *state) Describe(ch chan<- *prometheus.Desc) {
@@ -75,7 +66,9 @@ func (s *state) Collect(ch chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
-	for _, q := range s.queues() {
+	ctx, cancel := context.WithTimeout(context.Background(), scrapeBudget)
+	defer cancel()
+	for _, q := range s.source.QueueStates(ctx) {
 		if q.Err != nil {
 			gauge(s.up, 0, q.Queue)
 			continue
@@ -96,18 +89,4 @@ func (s *state) Collect(ch chan<- prometheus.Metric) {
 		gauge(s.info, 1, h.Job, h.State, h.Dialect, h.Instances, h.Digest)
 	}
 	ch <- prometheus.MustNewConstMetric(s.dropped, prometheus.CounterValue, float64(s.source.LedgerDropped()))
-}
-
-// queues asks the brokers, or answers from what they said a moment ago.
-func (s *state) queues() []QueueState {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if time.Since(s.asked) < freshness {
-		return s.last
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), scrapeBudget)
-	defer cancel()
-	s.last = s.source.QueueStates(ctx)
-	s.asked = time.Now()
-	return s.last
 }

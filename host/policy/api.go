@@ -8,6 +8,7 @@
 package policy
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/guesthand/guesthand/drivers"
@@ -75,4 +76,22 @@ type Decision struct {
 	Pause time.Duration
 	// Capped is true when MaxWait shortened what the handler asked for.
 	Capped bool
+}
+
+// String is the policy in a few words for people: "5 attempts, backoff 1s to 2m0s".
+func (p Policy) String() string {
+	attempts := fmt.Sprintf("%d attempts", p.MaxAttempts)
+	switch p.MaxAttempts {
+	case 0:
+		attempts = "attempts without cap"
+	case 1:
+		return "no retries: one failure dead-letters"
+	}
+	switch p.Backoff {
+	case Exponential:
+		return fmt.Sprintf("%s, backoff %s to %s", attempts, p.Base, p.Max)
+	case Fixed:
+		return fmt.Sprintf("%s, %s apart", attempts, p.Delay)
+	}
+	return attempts + ", at once"
 }
