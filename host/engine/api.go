@@ -62,6 +62,8 @@ type Config struct {
 	Send      []string          // queues that message_send may name
 	Sends     int               // messages of one run, 100
 	SendBytes int               // bytes of their heads and bodies, 8 MiB
+	HTTP      HTTP              // makes requests; nil: not granted
+	HTTPCalls int               // requests of one run, 100
 }
 
 // Input is the message a run works on.

@@ -11,6 +11,7 @@ import (
 	"github.com/tetratelabs/wazero/sys"
 
 	"github.com/guesthand/guesthand/abi"
+	"github.com/guesthand/guesthand/host/egress"
 )
 
 // Call is one message's run: what goes in, the way to stop it, and the state host functions
@@ -58,6 +59,9 @@ type run struct {
 	sends      []Send
 	sendBytes  int
 	kvWarned   bool
+	httpCalls  int
+	httpWarned bool
+	response   *egress.Response // the last one
 
 	scratch [64]byte // attributes that are numbers
 }

@@ -31,6 +31,7 @@ func (c Config) withDefaults() Config {
 	def(&c.CallDepth, 10000)
 	def(&c.Sends, 100)
 	def(&c.SendBytes, 8<<20)
+	def(&c.HTTPCalls, 100)
 	def(&c.Recycle, 10000)
 	def(&c.MaxIdle, 16)
 	return c

@@ -25,18 +25,16 @@ var nativeFuncs = []hostFunc{
 	{"state_read", []api.ValueType{i32, i32}, []api.ValueType{i32}, stateRead},
 	{"state_write", []api.ValueType{i32, i32}, []api.ValueType{i32}, stateWrite},
 
-	{"http_send", []api.ValueType{i32, i32, i32, i32}, []api.ValueType{i32}, notGranted},
-	{"http_header_read", []api.ValueType{i32, i32, i32, i32}, []api.ValueType{i32}, notGranted},
-	{"http_body_size", nil, []api.ValueType{i32}, notGranted},
-	{"http_body_read", []api.ValueType{i32, i32, i32}, []api.ValueType{i32}, notGranted},
+	{"http_send", []api.ValueType{i32, i32, i32, i32}, []api.ValueType{i32}, httpSend},
+	{"http_header_read", []api.ValueType{i32, i32, i32, i32}, []api.ValueType{i32}, httpHeaderRead},
+	{"http_body_size", nil, []api.ValueType{i32}, httpBodySize},
+	{"http_body_read", []api.ValueType{i32, i32, i32}, []api.ValueType{i32}, httpBodyRead},
 	{"kv_get", []api.ValueType{i32, i32, i32, i32}, []api.ValueType{i32}, kvGet},
 	{"kv_put", []api.ValueType{i32, i32, i32, i32, i64}, []api.ValueType{i32}, kvPut},
 	{"kv_create", []api.ValueType{i32, i32, i32, i32, i64}, []api.ValueType{i32}, kvCreate},
 	{"kv_delete", []api.ValueType{i32, i32}, []api.ValueType{i32}, kvDelete},
 	{"message_send", []api.ValueType{i32, i32, i32, i32}, []api.ValueType{i32}, messageSend},
 }
-
-func notGranted(_ *Call, _ api.Module, stack []uint64) { result(stack, abi.ErrNotGranted) }
 
 // refusedWhileStarting answers for functions that need a message.
 func refusedWhileStarting(c *Call, stack []uint64) bool {

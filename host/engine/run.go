@@ -44,6 +44,7 @@ func (m *Module) Run(c *Call) (r Result) {
 	}
 	r.Output, r.State, r.StateWritten, r.LogDropped = c.run.output, c.run.state, c.run.stateSet, c.run.logDropped
 	r.Sends = c.run.sends
+	c.run.response = nil // may be large, and a Call lives on
 	r.Started, r.Duration = now, time.Since(now)
 	return r
 }
