@@ -3,6 +3,7 @@ package host_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
 	"strings"
 	"sync"
@@ -288,4 +289,27 @@ func TestSettledMessagesAreLetGo(t *testing.T) {
 		}
 		return n <= 1
 	})
+}
+
+// What a broker can never carry out is not tried for long: the message dies and says why.
+func TestRequeueThatTheBrokerCannotCarryOut(t *testing.T) {
+	r := newRig(t, quick)
+	r.with(stub{settle: func(ctx context.Context, q drivers.Queue, ss []drivers.Settlement) []error {
+		errs := make([]error, len(ss))
+		for i, s := range ss {
+			if s.Verdict == drivers.Requeue {
+				errs[i] = fmt.Errorf("delay without a store: %w", drivers.ErrUnsupported)
+			} else {
+				errs[i] = q.Settle(ctx, ss[i : i+1])[0]
+			}
+		}
+		return errs
+	}})
+	r.install("puppet")
+	h := r.start()
+	id := h.send("puppet", "11 1000")
+	rows := h.end(id)
+	if outcomes(rows) != "delay/dead" || !strings.Contains(rows[0].Error, "delay refused: delay without a store") {
+		t.Errorf("%s: %+v", outcomes(rows), rows)
+	}
 }

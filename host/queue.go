@@ -47,6 +47,7 @@ func (h *Host) newQueue(c config.Queue, dq drivers.Queue) *queue {
 	q.ahead.lease, q.retention = info.Lease, info.Retention
 	q.leases = newLeases(dq, q.leaseLost, q.renewed)
 	q.settle = newSettler(dq, q.leases, q.settled)
+	q.settle.instead = q.instead
 	return q
 }
 

@@ -297,10 +297,27 @@ func (a *attempt) finish(end abi.End, d policy.Decision) {
 		s.Delay, s.Reason, s.Carry = d.Delay, d.Reason, a.carry()
 	}
 	if d.Verdict == drivers.Dead {
-		s.Death = &drivers.Death{Reason: d.Reason, Outcome: a.word, Cause: end.CauseWord(),
-			Time: time.Now(), Digest: a.digest, Worker: a.q.host.worker}
+		s.Death = a.death()
 	}
 	a.q.settle.settle(finished{h: a.h, s: s, ran: true})
+}
+
+// instead is what becomes of a message that the broker cannot put back as it was asked to: it
+// would only come back as stalled, again and again.
+func (q *queue) instead(f finished, err error) (finished, bool) {
+	if !f.ran || f.s.Verdict != drivers.Requeue {
+		return f, false
+	}
+	a := &f.h.attempt
+	a.decision.Verdict, a.decision.Reason = drivers.Dead, fmt.Sprintf("%s refused: %v", a.word, err)
+	f.s.Verdict, f.s.Reason, f.s.Death = drivers.Dead, a.decision.Reason, a.death()
+	return f, true
+}
+
+// death is why and how the message dies.
+func (a *attempt) death() *drivers.Death {
+	return &drivers.Death{Reason: a.decision.Reason, Outcome: a.word, Cause: a.end.CauseWord(),
+		Time: time.Now(), Digest: a.digest, Worker: a.q.host.worker}
 }
 
 // carry is what the message takes to its next run or into its grave.

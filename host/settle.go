@@ -44,7 +44,10 @@ type settler struct {
 	leases *leases
 	// done is called exactly once for each settlement, with nil after the broker's
 	// confirmation.
-	done                 func(finished, error)
+	done func(finished, error)
+	// instead is asked for another settlement where the broker can never carry out the one it
+	// was given; nil, or false, where there is none.
+	instead              func(finished, error) (finished, bool)
 	acks, others, failed lane
 	lanes, retrying      sync.WaitGroup
 	// end is when everything must be done, Unix nanoseconds; 0 until the queue stops.
@@ -273,6 +276,18 @@ func (s *settler) once(r *round, group []finished, until time.Time) []finished {
 		case err == nil:
 			s.done(f, nil)
 			r.settled = append(r.settled, f.h)
+		case errors.Is(err, drivers.ErrUnsupported):
+			other, ok := finished{}, false
+			if s.instead != nil {
+				other, ok = s.instead(f, err)
+			}
+			if !ok {
+				s.giveUp(f, err)
+				continue
+			}
+			other.err = err
+			f.h.settling.Store(false)
+			r.again = append(r.again, other)
 		case errors.Is(err, drivers.ErrLeaseLost), errors.Is(err, drivers.ErrClosed), !now.Before(f.until):
 			s.giveUp(f, err)
 		default:
