@@ -30,7 +30,8 @@
 // tally, state and errors in the header guesthand-tally; the broker's own headers, x-death
 // among them, are left out. Stalls are x-delivery-count on quorum queues, which starts anew
 // with every copy. On classic queues a redelivered message is first replaced by a copy that
-// counts the stall. A message that is given back is replaced by an uncounted copy, since
+// counts the stall; after an end of the broker without warning that is true of every message
+// there ([ClassicCaps]). A message that is given back is replaced by an uncounted copy, since
 // the broker counts what is put back in any other way. A dead letter is a copy in the queue
 // guesthand.dead.NAME, confirmed, then the acknowledgement. A rejection is basic.reject without
 // requeue: it goes to the queue's dead-letter exchange, or is dropped where it has none.
@@ -40,7 +41,8 @@
 // The copy and the acknowledgement are two steps: a crash in between repeats the message, and
 // so does a copy whose confirmation was lost. A worker that the broker has given up can still
 // publish a copy before it learns of it (Caps.Fenced is false). When a worker dies, everything
-// that it held counts as stalled, started or not, and is marked Held. A copy goes to the end
+// that it held counts as stalled, started or not, and is marked Held; so does, on quorum queues
+// before 4.3, a message that comes just as its consumer is cancelled. A copy goes to the end
 // of the queue, so no order is kept. The broker closes a channel with a message older than its
 // consumer_timeout, 30 minutes unless set otherwise: everything on it is handed out anew. A delivery
 // limit below the policy's stalls makes the broker take messages away first. Counts.InFlight

@@ -62,7 +62,15 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Caps is what every RabbitMQ queue can do.
+// ClassicCaps is what a classic queue can do: it marks a message as handed out before also where
+// the broker itself had ended without warning, so that stalls may be too many.
+func ClassicCaps() drivers.Caps {
+	c := Caps()
+	c.ExactCounts = false
+	return c
+}
+
+// Caps is what a quorum queue can do.
 func Caps() drivers.Caps {
 	return drivers.Caps{
 		MaxDelay:    holdTime(maxStep),

@@ -52,8 +52,8 @@ type arrival struct {
 type consumer struct {
 	tag      string
 	prefetch int
-	unacked  int // that arrived
-	cancel   bool
+	unacked  int           // that arrived
+	ended    chan struct{} // closed when nothing arrives any more
 }
 
 // slot is the state of a delivery tag.
@@ -128,10 +128,10 @@ func (in *intake) bounded(request func() error) error {
 // consume adds a consumer for n messages.
 func (in *intake) consume(n int) error {
 	n = min(n, 65535)
-	c := &consumer{tag: "guesthand-" + newID(), prefetch: n}
+	c := &consumer{tag: "guesthand-" + newID(), prefetch: n, ended: make(chan struct{})}
 	in.mu.Lock()
 	in.consumers = append(in.consumers, c)
-	in.prefetch = n
+	in.prefetch, in.moved = n, time.Now()
 	in.mu.Unlock()
 	return in.bounded(func() error {
 		if err := in.ch.Qos(n, 0, false); err != nil {
@@ -145,32 +145,37 @@ func (in *intake) consume(n int) error {
 	})
 }
 
-// calm reports that no message is on its way to a consumer: they have no credit left, or
-// nothing moved for a while. One that arrives for a consumer that is cancelled goes back, and
-// quorum queues before 4.3 count that as if a worker had died.
-func (in *intake) calm(quiet time.Duration) bool {
+// cancelAll ends the consumers, if nothing is on its way to them: they have no credit left, or
+// nothing moved for the time given. What arrives for a consumer that is cancelled goes back, and
+// quorum queues before 4.3 count that as if a worker had died. It is false where that is still
+// to be waited for. What has arrived is in buf when it returns.
+func (in *intake) cancelAll(quiet time.Duration) (bool, error) {
+	in.acking.Lock() // an acknowledgement would let messages come
+	defer in.acking.Unlock()
 	in.mu.Lock()
-	defer in.mu.Unlock()
-	return in.credit() == 0 || time.Since(in.moved) >= quiet
-}
-
-// cancelAll ends the consumers. What was on its way is in buf when it returns.
-func (in *intake) cancelAll() error {
-	in.mu.Lock()
+	if in.credit() > 0 && time.Since(in.moved) < quiet {
+		in.mu.Unlock()
+		return false, nil
+	}
 	cs := in.consumers
 	in.consumers = nil
 	in.mu.Unlock()
 	for _, c := range cs {
 		if err := in.bounded(func() error { return in.ch.Cancel(c.tag, false) }); err != nil {
-			return err
+			return false, err
+		}
+		select { // the library hands on what it has
+		case <-c.ended:
+		case <-in.gone:
 		}
 	}
-	return nil
+	return true, nil
 }
 
 // forward takes a consumer's messages from the library, which holds them without a bound of
 // its own: the consumer's prefetch is the bound.
 func (in *intake) forward(c *consumer, messages <-chan amqp.Delivery) {
+	defer close(c.ended)
 	for m := range messages {
 		in.arrive(c, &m)
 	}

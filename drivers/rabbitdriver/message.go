@@ -234,8 +234,7 @@ func (q *queue) newItem(in *intake, m *amqp.Delivery, at time.Time) (*item, erro
 	}
 	if n := deliveries(m); n > 0 {
 		d.Carry.Stalls += n
-		d.Stalled++
-		d.Held = true
+		d.Stalled, d.Held = 1, true // the delivery before this one told of the others
 	}
 	d.EnqueuedAt = t.enqueued
 	q.name(t, m)

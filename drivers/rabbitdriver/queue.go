@@ -17,6 +17,10 @@ import (
 // long before.
 const grace = 100 * time.Millisecond
 
+// quiet is how long nothing may have moved before a consumer with credit is cancelled: on a
+// busy machine a message may be on its way for a while.
+const quiet = time.Second
+
 // queue implements drivers.Queue, drivers.DeadLetters and drivers.Replier.
 type queue struct {
 	d       *Driver
@@ -197,11 +201,10 @@ func (q *queue) look(excess *time.Time, failures *int) time.Duration {
 // adjust replaces all consumers by one for n messages, or by none; then what nobody wants
 // is given back.
 func (q *queue) adjust(in *intake, n int) time.Duration {
-	if !in.calm(grace) {
-		return grace / 4
-	}
-	if err := in.cancelAll(); err != nil {
+	if ok, err := in.cancelAll(quiet); err != nil {
 		return q.broken(in, err)
+	} else if !ok {
+		return grace / 2
 	}
 	if n > 0 {
 		if err := in.consume(n); err != nil {
@@ -290,10 +293,14 @@ func (q *queue) close(ctx context.Context) error {
 	if in == nil || in.isGone() {
 		return nil
 	}
-	for end := time.Now().Add(10 * grace); !in.calm(grace/2) && time.Now().Before(end) && !in.isGone(); {
-		pause(ctx, grace/20)
+	ok, err := in.cancelAll(quiet)
+	for end := time.Now().Add(2 * quiet); !ok && err == nil && time.Now().Before(end); {
+		pause(ctx, quiet/20)
+		ok, err = in.cancelAll(quiet)
 	}
-	err := in.cancelAll()
+	if !ok && err == nil {
+		_, err = in.cancelAll(0) // it has to end
+	}
 	if err == nil {
 		err = q.giveBack(ctx, in, in.take(math.MaxInt), in.heldTokens())
 	}

@@ -169,7 +169,7 @@ func (q *queue) replacementFor(t *token, now time.Time) *replacement {
 		// A classic queue says only that it was handed out before, and says so for ever.
 		if _, counted := t.props.Headers[headerDeliveries]; !counted {
 			r.rec.Stalls++
-			r.rec.Fresh++
+			r.rec.Fresh, r.rec.Out = 1, true
 			return r
 		}
 	}
@@ -188,7 +188,7 @@ func (t *token) came() record {
 	}
 	if n := deliveries(&t.props); n > 0 {
 		r.Stalls += n
-		r.Fresh++
+		r.Fresh = 1 // the delivery before this one told of the others
 	}
 	r.Enqueued = t.enqueued.UnixMilli()
 	return r

@@ -285,6 +285,7 @@ func (q *queue) judge(args amqp.Table) {
 		q.finding(false, "queue %s has no dead-letter exchange among its arguments: a rejected message is dropped, unless a policy sets one", q.n.work)
 	}
 	if kind == typeClassic {
+		q.info.Caps.ExactCounts = ClassicCaps().ExactCounts
 		q.finding(q.n.kind != typeClassic, "queue %s is a classic queue: it is on one node only, and a message whose worker died goes to its end, replaced by a copy that counts the stall", q.n.work)
 	}
 	if n := number(args[argConsumerWait]); n > 0 {
