@@ -127,3 +127,40 @@ func TestStateOverBrokers(t *testing.T) {
 		}
 	})
 }
+
+// A message goes on to a queue of another broker, and values are where [store] says: they
+// outlive a broker in memory.
+func TestOtherBrokers(t *testing.T) {
+	s := newSite(t, fmt.Sprintf(effectsConfig, embedded)+`
+[brokers.m]
+driver = "memory"
+[queues.m]
+broker = "m"
+retry = {}
+[handlers.there]
+send = ["q", "m"]
+kv = {}
+[store]
+broker = "b"
+`)
+	s.effects("a", "there")
+	p := s.start()
+	op := hosttest.Op
+	id := strings.TrimSpace(s.must("send", "m", "there", "--payload", s.payload(op('s', "q a", 0, op('g', "k", 0, "")), op('s', "m a", 0, ""), op('c', "k", 0, "v"))))
+	for _, follow := range []string{id + ".0", id + ".1"} {
+		hosttest.Eventually(t, patience, "the end of "+follow, func() bool {
+			rows := s.runs("--id", follow)
+			return len(rows) == 1 && rows[0].Outcome == "success" && rows[0].Job == "a"
+		})
+	}
+	if got := hosttest.Results(s.runs("--id", id+".0")[0].Result); !slices.Equal(got, []int32{-1}) {
+		t.Errorf("another handler's value: %v", got)
+	}
+	p.stop()
+	s.start()
+	again := strings.TrimSpace(s.must("send", "m", "there", "--payload", s.payload(op('c', "k", 0, "w"))))
+	hosttest.Eventually(t, patience, "the end of "+again, func() bool { return len(s.runs("--id", again)) == 1 })
+	if got := hosttest.Results(s.runs("--id", again)[0].Result); !slices.Equal(got, []int32{1}) {
+		t.Errorf("after a restart: %v", got)
+	}
+}
