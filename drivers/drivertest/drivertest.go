@@ -62,6 +62,9 @@ type Harness struct {
 	// DelayedInFlight: the broker cannot tell delayed messages from those in flight, and
 	// Counts has them all under InFlight.
 	DelayedInFlight bool
+	// DepthOnly: the broker tells how many messages are unfinished, and nothing of how many of
+	// them are delayed or in flight.
+	DepthOnly bool
 	// OwnInFlight: the broker tells nobody what workers hold; Counts has the asking worker's own
 	// messages under InFlight and in Depth, and no others.
 	OwnInFlight bool
