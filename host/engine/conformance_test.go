@@ -53,6 +53,8 @@ var (
 var guests = []guest{
 	{name: "go/native", dialect: engine.Native, golang: true, panicText: "panic: boom", boundsText: "index out of range [6] with length 1"},
 	{name: "go/command", dialect: engine.Command, golang: true, panicText: "panic: boom", boundsText: "index out of range [6] with length 1"},
+	{name: "c", dialect: engine.Native, panicText: "boom", boundsText: "handler.c:171: index < 1 does not hold"},
+	{name: "c-command", dialect: engine.Command, panicText: "boom", boundsText: "handler.c:171: index < 1 does not hold"},
 }
 
 // fate is what a row expects of a run.
