@@ -19,8 +19,11 @@ import (
 // TestConformance runs the suite twice, side by side so that both share the restarts of their
 // node: first with quorum queues, then, as the cases with #01, with classic ones.
 func TestConformance(t *testing.T) {
-	plain.get(t) // its own goroutines are no leak
-	restartable.get(t)
+	var starting sync.WaitGroup // before the first case: their goroutines are no leak
+	for _, n := range []*sharedNode{&plain, &restartable, &tuned} {
+		starting.Go(n.start)
+	}
+	starting.Wait()
 	drivertest.Run(t, harness("quorum", rabbitdriver.Caps()))
 	drivertest.Run(t, harness("classic", rabbitdriver.ClassicCaps()))
 }

@@ -386,9 +386,7 @@ func TestBodyAtTheLimit(t *testing.T) {
 // The broker's alarms stop publishers: sending is an error, and no work is begun whose retry
 // could not be stored. Work that is done can still be acknowledged.
 func TestBlocked(t *testing.T) {
-	if testing.Short() {
-		t.Skip("rabbitmqctl takes seconds")
-	}
+	t.Parallel()
 	n := rabbittest.Start(t, rabbittest.Options{})
 	q := openQueue(t, opened(t, n.URL, rabbitdriver.Options{}), drivers.QueueOptions{})
 	send(t, q, drivers.Message{ID: "1", Job: "job"}, drivers.Message{ID: "2", Job: "job"})

@@ -197,6 +197,7 @@ func (in *intake) arrive(c *consumer, m *amqp.Delivery) {
 	in.mu.Unlock()
 	if first {
 		in.q.signal()
+		in.q.stir()
 	}
 }
 

@@ -55,12 +55,14 @@ func (s *sharedNode) get(t testing.TB) *rabbittest.Node {
 	if _, err := rabbittest.Find(); err != nil {
 		t.Skip(err)
 	}
-	s.once.Do(func() { s.node, s.err = rabbittest.New(s.o) })
+	s.start()
 	if s.err != nil {
 		t.Fatal(s.err)
 	}
 	return s.node
 }
+
+func (s *sharedNode) start() { s.once.Do(func() { s.node, s.err = rabbittest.New(s.o) }) }
 
 func (s *sharedNode) end() {
 	if s.node != nil {

@@ -13,8 +13,7 @@ import (
 	"github.com/guesthand/guesthand/drivers"
 )
 
-// grace is how long consumers keep a credit that nobody asks for: a busy host asks again
-// long before.
+// grace is how long messages stay here that nobody asks for: a busy host asks again long before.
 const grace = 100 * time.Millisecond
 
 // quiet is how long nothing may have moved before a consumer with credit is cancelled: on a
@@ -130,11 +129,11 @@ func (q *queue) intake() *intake {
 func (q *queue) manage() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	var excess time.Time // since when there is more credit than was asked for
+	var idle time.Time // since when something is here that nobody receives
 	failures := 0
 	for {
 		q.resting.Store(true) // what happens from here on is looked at once more
-		again := q.look(&excess, &failures)
+		again := q.look(&idle, &failures)
 		var tick <-chan time.Time
 		if again > 0 {
 			q.resting.Store(false)
@@ -151,7 +150,7 @@ func (q *queue) manage() {
 }
 
 // look does what is to be done now, and returns after what time to look again; 0: when woken.
-func (q *queue) look(excess *time.Time, failures *int) time.Duration {
+func (q *queue) look(idle *time.Time, failures *int) time.Duration {
 	q.mu.Lock()
 	in, waiting, demand := q.in, q.waiting, q.demand
 	if in != nil && in.isGone() {
@@ -164,38 +163,43 @@ func (q *queue) look(excess *time.Time, failures *int) time.Duration {
 		}
 		return q.reopen(failures)
 	}
-	if !waiting {
-		demand = 0
-	}
 	in.mu.Lock()
 	buffered, credit, open, consumers, total := len(in.buf), in.credit(), in.open, len(in.consumers), 0
 	for _, c := range in.consumers {
 		total += c.prefetch
 	}
 	in.mu.Unlock()
+	if !waiting {
+		return q.unwanted(in, buffered, idle)
+	}
+	*idle = time.Time{}
 	short := demand - buffered - credit
-	if short > 0 && buffered+credit > 0 && 4*short < total {
-		short = 0 // it has something to go on with
-	}
 	switch {
-	case short > 0 && consumers >= maxConsumers:
+	case short <= 0, buffered+credit > 0 && 4*short < total:
+		return 0 // it has something to go on with
+	case consumers >= maxConsumers:
 		return q.adjust(in, demand-buffered+open)
-	case short > 0:
-		*excess = time.Time{}
-		if err := in.consume(short); err != nil {
-			return q.broken(in, err)
-		}
-		return 0
-	case demand-buffered-credit >= 0:
-		*excess = time.Time{}
-		return 0
-	case excess.IsZero():
-		*excess = time.Now()
-		return grace
-	case time.Since(*excess) < grace:
-		return grace - time.Since(*excess)
 	}
-	return q.adjust(in, demand-buffered)
+	if err := in.consume(short); err != nil {
+		return q.broken(in, err)
+	}
+	return 0
+}
+
+// unwanted gives back what came while nobody receives. A credit alone does no harm, and stays
+// for the next Receive.
+func (q *queue) unwanted(in *intake, buffered int, idle *time.Time) time.Duration {
+	switch {
+	case buffered == 0:
+		*idle = time.Time{}
+		return 0
+	case idle.IsZero():
+		*idle = time.Now()
+		return grace
+	case time.Since(*idle) < grace:
+		return grace - time.Since(*idle)
+	}
+	return q.adjust(in, 0)
 }
 
 // adjust replaces all consumers by one for n messages, or by none; then what nobody wants

@@ -101,7 +101,6 @@ func (q *queue) Settle(ctx context.Context, ss []drivers.Settlement) []error {
 		jobs = q.store(ctx, ss, jobs, errs)
 	}
 	q.release(ctx, ss, jobs, errs)
-	q.stir()
 	q.afterDeath(ctx, ss, jobs)
 	return errs
 }
