@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/guesthand/guesthand/drivers"
+	"github.com/guesthand/guesthand/drivers/cfdriver"
 	"github.com/guesthand/guesthand/drivers/embeddeddriver"
 	"github.com/guesthand/guesthand/drivers/memdriver"
 	"github.com/guesthand/guesthand/drivers/natsdriver"
@@ -38,6 +39,10 @@ var openers = map[string]host.Opener{
 	"rabbitmq": func(ctx context.Context, b config.Broker, o host.OpenOptions) (drivers.Driver, error) {
 		return opened(rabbitdriver.Open(ctx, rabbitdriver.Options{URL: b.URL, User: b.User, Password: b.Password,
 			Name: "guesthand " + b.Name, Worker: o.Worker, Logger: o.Logger}))
+	},
+	"cloudflare": func(ctx context.Context, b config.Broker, o host.OpenOptions) (drivers.Driver, error) {
+		return opened(cfdriver.Open(ctx, cfdriver.Options{URL: b.URL, Account: b.Account, Token: b.Token, Store: o.Store,
+			Worker: o.Worker, Logger: o.Logger}))
 	},
 }
 
