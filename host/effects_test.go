@@ -400,6 +400,34 @@ func TestRepliesInTrouble(t *testing.T) {
 	}
 }
 
+// stuck takes replies and never comes back before it must.
+type stuck struct{ *journaled }
+
+func (q stuck) Reply(ctx context.Context, _ *drivers.Delivery, _ drivers.Reply) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// Replies that get stuck hold up the settlements behind them for a moment only.
+func TestStuckReplies(t *testing.T) {
+	r := newRig(t, sending)
+	r.wrap = func(q drivers.Queue) drivers.Queue {
+		return stuck{&journaled{Queue: q, DeadLetters: q.(drivers.DeadLetters), j: &journal{}, name: queueName(q)}}
+	}
+	r.installEffects("a")
+	h := r.start()
+	var ids []string
+	for range 40 {
+		ids = append(ids, h.send("a", hosttest.Op('r', "", 12, ""), abi.HeaderReplyTo, "memory:0"))
+	}
+	deadline := time.Now().Add(patience)
+	for _, id := range ids {
+		if got := outcomes(h.end(id)); got != "permanent/dead" || time.Now().After(deadline) {
+			t.Fatalf("%s: %s, %s too late", id, got, time.Since(deadline))
+		}
+	}
+}
+
 func codes(t *testing.T, rows []ledger.Row) []int32 {
 	t.Helper()
 	return hosttest.Results(rows[len(rows)-1].Result)

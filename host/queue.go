@@ -28,7 +28,9 @@ type queue struct {
 	metrics *metrics.Queue
 	// retention is the broker's, read once: Info makes a copy each time.
 	retention time.Duration
-	log       *slog.Logger
+	// replyFailed is when a reply could not be sent last, Unix nanoseconds.
+	replyFailed atomic.Int64
+	log         *slog.Logger
 
 	mu      sync.Mutex
 	work    sync.Cond // the backlog has something, or the queue stops

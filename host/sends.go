@@ -64,7 +64,7 @@ func (a *attempt) follow() (end abi.End, ok bool) {
 		}
 		text := "message_send: " + err.Error()
 		switch {
-		case errors.Is(err, drivers.ErrInvalid), errors.Is(err, drivers.ErrTooLarge), errors.Is(err, drivers.ErrUnsupported):
+		case refusedForGood(err):
 			return abi.End{Cause: abi.Limit, Text: text}, false
 		case errors.Is(err, drivers.ErrClosed), !time.Now().Add(wait).Before(until):
 			a.q.log.Error("follow-up messages could not be sent, the message will run again", keyID, a.h.d.ID, keyJob, a.job, keyError, err)
