@@ -55,6 +55,8 @@ var guests = []guest{
 	{name: "go/command", dialect: engine.Command, golang: true, panicText: "panic: boom", boundsText: "index out of range [6] with length 1"},
 	{name: "c", dialect: engine.Native, panicText: "boom", boundsText: "handler.c:171: index < 1 does not hold"},
 	{name: "c-command", dialect: engine.Command, panicText: "boom", boundsText: "handler.c:171: index < 1 does not hold"},
+	{name: "rust", dialect: engine.Native, panicText: "panicked at 'boom', handler.rs:", boundsText: "index out of bounds: the len is 1 but the index is 6', handler.rs:"},
+	{name: "rust-command", dialect: engine.Command, panicText: "panicked at 'boom', handler.rs:", boundsText: "index out of bounds: the len is 1 but the index is 6', handler.rs:"},
 }
 
 // fate is what a row expects of a run.
