@@ -62,12 +62,3 @@ func enqueue(t *testing.T, s *redistest.Server, queue string, payload []byte, h 
 		t.Fatal(err)
 	}
 }
-
-func TestBuckets(t *testing.T) {
-	s := redistest.Start(t, "proto-max-bulk-len 8mb")
-	drivertest.RunBuckets(t, func(t *testing.T) drivers.KeyValue {
-		d := open(t, s, redisdriver.Options{})
-		t.Cleanup(func() { closeAll(t, d) })
-		return d
-	})
-}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -175,21 +176,44 @@ func TestLeaseNotRenewed(t *testing.T) {
 	s := redistest.Start(t)
 	slow := worker(t, s, redisdriver.Options{}, drivers.QueueOptions{Lease: 300 * time.Millisecond})
 	next := worker(t, s, redisdriver.Options{}, drivers.QueueOptions{Lease: time.Minute})
-	send(t, slow, drivers.Message{ID: "m"})
-	old := receive(t, slow, 1)
-	now := receive(t, next, 1)
-	if err := slow.Renew(t.Context(), old)[0]; !errors.Is(err, drivers.ErrLeaseLost) {
-		t.Errorf("renewal of a lost lease: %v", err)
+	verdicts := []drivers.Verdict{drivers.Requeue, drivers.Dead, drivers.Reject, drivers.Ack}
+	for _, v := range verdicts {
+		send(t, slow, drivers.Message{ID: v.String()})
 	}
-	for _, v := range []drivers.Verdict{drivers.Requeue, drivers.Dead, drivers.Reject, drivers.Ack} {
-		st := drivers.Settlement{Delivery: old[0], Verdict: v, Death: &drivers.Death{}}
+	old := receive(t, slow, len(verdicts))
+	now := receive(t, next, len(verdicts))
+	for i, v := range verdicts {
+		if err := slow.Renew(t.Context(), old[i:])[0]; !errors.Is(err, drivers.ErrLeaseLost) {
+			t.Errorf("renewal of a lost lease: %v", err)
+		}
+		st := drivers.Settlement{Delivery: old[i], Verdict: v, Death: &drivers.Death{}}
 		if err := slow.Settle(t.Context(), []drivers.Settlement{st})[0]; !errors.Is(err, drivers.ErrLeaseLost) {
 			t.Errorf("%s under a lost lease: %v", v, err)
 		}
 	}
-	hasCounts(t, next, drivers.Counts{Depth: 1, InFlight: 1})
+	hasCounts(t, next, drivers.Counts{Depth: len(verdicts), InFlight: len(verdicts)})
 	settle(t, next, drivers.Ack, now...)
 	hasCounts(t, next, drivers.Counts{})
+}
+
+// TestStallGivenBack: a stall is noticed once; given back at a close it stays in the tally and
+// is not noticed again.
+func TestStallGivenBack(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	dying := open(t, s, redisdriver.Options{})
+	lost := openQueue(t, dying, drivers.QueueOptions{Lease: 300 * time.Millisecond})
+	send(t, lost, drivers.Message{ID: "m"})
+	receive(t, lost, 1)
+	dying.Abandon()
+	for stalled := 1; stalled >= 0; stalled-- {
+		d := open(t, s, redisdriver.Options{})
+		m := receive(t, openQueue(t, d, drivers.QueueOptions{}), 1)[0]
+		if m.Carry.Tally != stall(1) || m.Stalled != stalled {
+			t.Errorf("tally %+v, stalled %d, want %d", m.Carry.Tally, m.Stalled, stalled)
+		}
+		closeAll(t, d)
+	}
 }
 
 // TestRunsLongerThanItsLease: celery/kombu#337 and celery/celery#5935, a message was handed
@@ -359,6 +383,32 @@ func TestHalfOpen(t *testing.T) {
 	})
 	settle(t, q, drivers.Ack, ds[1], third[0])
 	hasCounts(t, other, drivers.Counts{})
+}
+
+// TestHalfOpenPool: many idle connections that lose everything are given up together, not one
+// by one with a time-out each.
+func TestHalfOpenPool(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	p := redistest.Through(t, s)
+	const patience = 500 * time.Millisecond
+	q := worker(t, s, redisdriver.Options{URL: p.URL, AnswerTimeout: patience, ReapEvery: time.Hour}, drivers.QueueOptions{})
+	s.Pause() // so that each of these needs a connection of its own
+	var wg sync.WaitGroup
+	for range 30 {
+		wg.Go(func() { _, _ = q.Counts(t.Context()) })
+	}
+	time.AfterFunc(patience/5, s.Resume)
+	wg.Wait()
+	p.HalfOpen()
+	begun := time.Now()
+	eventually(t, "answers again", func() bool {
+		_, err := q.Counts(t.Context())
+		return err == nil
+	})
+	if took := time.Since(begun); took > 10*patience {
+		t.Errorf("answers again after %s, an answer may take %s", took, patience)
+	}
 }
 
 // TestScriptsForgotten: the server forgets scripts at a restart, or because it was told to.
