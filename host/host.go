@@ -111,7 +111,8 @@ func (h *Host) open(ctx context.Context) (err error) {
 		return fmt.Errorf("engine: %w", err)
 	}
 	h.plugins, err = plugindir.Open(ctx, plugindir.Options{
-		Dir: c.Plugins, Engine: h.engine, Config: h.Config, Logger: h.log, OnChange: h.changed})
+		Dir: c.Plugins, Engine: h.engine, Config: h.Config, Logger: h.log, OnChange: h.changed,
+		OnHTTP: h.metrics.HTTPCall})
 	if err != nil {
 		return fmt.Errorf("plug-in directory: %w", err)
 	}

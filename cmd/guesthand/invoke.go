@@ -100,7 +100,9 @@ func (g *globals) invoke(ctx context.Context, out io.Writer, file string, f invo
 		return err
 	}
 	defer e.Close(ctx)
-	m, err := e.Load(ctx, wasm, plugindir.EngineConfig(handler))
+	granted, closeHTTP := plugindir.WithHTTP(plugindir.EngineConfig(handler), handler, nil)
+	defer closeHTTP()
+	m, err := e.Load(ctx, wasm, granted)
 	if err != nil {
 		var refused *engine.RefusedError
 		if errors.As(err, &refused) {

@@ -61,7 +61,7 @@ var handlerKeys = map[string]handlerKey{
 		return &h.Secrets, texts((*map[string]string)(&h.Secrets), secret)
 	}},
 	"function": {operator, false, nil},
-	"http":     {granted, false, nil},
+	"http":     {granted, false, func(h *Handler) (any, setter) { return &h.HTTP, httpGrants(&h.HTTP) }},
 	"kv":       {granted, false, func(h *Handler) (any, setter) { return &h.KV, keyValue(&h.KV) }},
 	"send":     {granted, false, func(h *Handler) (any, setter) { return &h.Send, queueNames(&h.Send) }},
 	"send_max": {operator, true, func(h *Handler) (any, setter) { return &h.SendMax, integer(&h.SendMax, 1, 10000) }},
@@ -184,7 +184,7 @@ func (c *Config) Handler(job string, s *Sidecar) (Handler, error) {
 		h.overlay(&s.handler)
 	}
 	h.overlay(&own)
-	h.KV, h.Send = cloneOf(h.KV), slices.Clone(h.Send)
+	h.HTTP, h.KV, h.Send = h.HTTP.clone(), cloneOf(h.KV), slices.Clone(h.Send)
 	h.Config, h.Secrets, h.Retry = maps.Clone(h.Config), maps.Clone(h.Secrets), cloneOf(h.Retry)
 	return h, nil
 }

@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -90,7 +91,10 @@ func TestReferenceDefaults(t *testing.T) {
 
 // The examples of keys without a default load as well, all of them at once.
 func TestReferenceExamples(t *testing.T) {
-	c := reference(t, uncomment(defaultLine, exampleLine))
+	c := reference(t, func(text string) string {
+		text = strings.Replace(text, `"ca.pem"`, strconv.Quote(certificate(t)), 1)
+		return uncomment(defaultLine, exampleLine)(text)
+	})
 	if len(c.Brokers) != 9 || len(c.Queues) != 8 || c.Queues["orders"].Names["stream"] != "ORDERS" {
 		t.Errorf("brokers %v, queues %v", c.Brokers, c.Queues)
 	}
@@ -127,7 +131,7 @@ func TestReferenceComplete(t *testing.T) {
 		"[queues.q.nats]": "queues.orders.nats", "[queues.q.rabbitmq]": "queues.mails.rabbitmq",
 		"[queues.q.redis]": "queues.thumbs.redis", "[queues.q.postgres]": "queues.invoices.postgres",
 		"[queues.q.sqs]": "queues.uploads.sqs", "[queues.q.cloudflare]": "queues.clicks.cloudflare",
-		"[store]": "store", "[handlers.h]": "handlers.", "[limits]": "limits", "[admin]": "admin",
+		"[store]": "store", "[handlers.h]": "handlers.", "[handlers.h.http]": "handlers.webhooks.http", "[limits]": "limits", "[admin]": "admin",
 		"[ledger]": "ledger", "[log]": "log",
 	} {
 		_, err := config.Parse("", []byte(unknown+"\nzzzzzzzzzzzzzzzz = 1\n"), env())

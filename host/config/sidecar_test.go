@@ -88,8 +88,12 @@ func TestSidecarTrusted(t *testing.T) {
 	if h.Secrets["A"] != "from env" || !reflect.DeepEqual(h.Config, map[string]string{"a": "from env", "b": "operator"}) {
 		t.Errorf("got %v and %v", map[string]string(h.Secrets), h.Config)
 	}
-	if _, err := config.ParseSidecar("resize.toml", []byte("http = {}"), true); err == nil || !strings.Contains(err.Error(), "not available in this version") {
-		t.Errorf("http: %v", err)
+	web, err := config.ParseSidecar("resize.toml", []byte(`http = { allow = ["api.example.com"] }`), true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if h := handler(t, c, "resize", web); h.HTTP == nil || len(h.HTTP.Allow) != 1 {
+		t.Errorf("http: %+v", h.HTTP)
 	}
 	// Trust may be withdrawn while the sidecar is loaded.
 	if _, err := parse(t, minimal).Handler("resize", s); err == nil || !strings.Contains(err.Error(), "not trusted") {

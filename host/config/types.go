@@ -101,6 +101,7 @@ type Handler struct {
 	CallDepth   int
 	Config      map[string]string
 	Secrets     Secrets        // resolved values
+	HTTP        *HTTP          // nil: not granted
 	KV          *KV            // nil: not granted
 	Send        []string       // queues that it may send to
 	SendMax     int            // messages of one run
@@ -133,6 +134,8 @@ type Store struct {
 type Admin struct {
 	Listen string // "" switches the address off; the socket stays
 	Token  string // required unless Listen is loopback
+	// Cert and Key are PEM files for TLS on Listen; "" for plain HTTP.
+	Cert, Key string
 }
 
 // Ledger is [ledger].

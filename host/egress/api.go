@@ -9,9 +9,9 @@
 package egress
 
 import (
-	"context"
 	"crypto/x509"
 	"errors"
+	"net"
 	"net/http"
 	"net/netip"
 	"time"
@@ -56,7 +56,7 @@ type Options struct {
 	// Private are the private networks that may be reached, as CheckPrivate allows.
 	Private []netip.Prefix
 	// Inject are headers that the guest neither sees nor sets, by the target they are sent to:
-	// exact and https, as CheckInject allows.
+	// exact and https, as Target.CheckInject allows.
 	Inject map[Target]map[string]string
 	Roots  *x509.CertPool // the certificates that are trusted; nil: the system's
 	// MaxRequest and MaxResponse bound bodies, bytes; 8 MiB. The response's counts as the guest
@@ -64,11 +64,10 @@ type Options struct {
 	MaxRequest, MaxResponse int
 	Timeout                 time.Duration // of one request, redirects included; 0: ctx's deadline only
 	MaxConnections          int           // to one server, and kept idle in all; 100
-	// OnCall is told how each request ended: "2xx" to "5xx", "refused" for what never left,
-	// "failed". May be nil.
+	Resolver                *net.Resolver // nil: the system's
+	// OnCall is told how each request ended: the class of the status, "2xx" to "5xx", "refused"
+	// for what is not granted or malformed, or "failed". May be nil.
 	OnCall func(result string)
-	// Lookup resolves names instead of the system's resolver. May be nil.
-	Lookup func(ctx context.Context, name string) ([]netip.Addr, error)
 }
 
 func (o Options) withDefaults() Options {

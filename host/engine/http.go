@@ -32,12 +32,8 @@ func httpSend(c *Call, mod api.Module, stack []uint64) {
 		return
 	}
 	c.run.response = nil
-	if len(head) > maxHead {
-		result(stack, abi.ErrMalformed)
-		return
-	}
-	r, ok := parseRequest(string(head))
-	if !ok {
+	r, ok := parseRequest(string(head[:min(len(head), maxHead)]))
+	if ok = ok && len(head) <= maxHead; !ok && c.run.m.cfg.HTTP != nil {
 		result(stack, abi.ErrMalformed)
 		return
 	}

@@ -13,10 +13,12 @@ import (
 	"time"
 
 	"github.com/guesthand/guesthand/host/config"
+	"github.com/guesthand/guesthand/host/egress"
 	"github.com/guesthand/guesthand/host/engine"
 )
 
-// EngineConfig is the part of a handler's settings that the engine works under.
+// EngineConfig is the part of a handler's settings that the engine works under, but for what
+// makes its HTTP requests.
 func EngineConfig(h config.Handler) engine.Config {
 	return engine.Config{
 		Job:       h.Job,
@@ -35,6 +37,34 @@ func EngineConfig(h config.Handler) engine.Config {
 		Sends:     h.SendMax,
 		SendBytes: h.SendBytes,
 	}
+}
+
+// WithHTTP is c with a client for the requests that the handler's configuration allows; just c
+// where it allows none. onCall is told how each request ended, in the words of egress.Options,
+// and may be nil. close gives the client's connections up, once the module is closed.
+func WithHTTP(c engine.Config, h config.Handler, onCall func(job, result string)) (granted engine.Config, close func()) {
+	if h.HTTP == nil {
+		return c, func() {}
+	}
+	o := egress.Options{
+		Allow:          h.HTTP.Allow,
+		Private:        h.HTTP.Private,
+		Inject:         map[egress.Target]map[string]string{},
+		Roots:          h.HTTP.Pool(),
+		MaxRequest:     h.HTTP.Request,
+		MaxResponse:    h.HTTP.Response,
+		Timeout:        h.HTTP.Timeout,
+		MaxConnections: h.HTTP.Connections,
+	}
+	for target, headers := range h.HTTP.Inject {
+		o.Inject[target] = headers
+	}
+	if onCall != nil {
+		o.OnCall = func(result string) { onCall(h.Job, result) }
+	}
+	client := egress.New(o)
+	c.HTTP, c.HTTPCalls = client, h.HTTP.Calls
+	return c, client.Close
 }
 
 // launch starts the loading of what is due, as far as the bound on loads allows. It returns
@@ -150,21 +180,24 @@ func (d *Directory) prepare(ctx context.Context, name string, s stamp, serving *
 		return nil, digest, fmt.Errorf("the file's sha256 is %s, and the configuration wants %s", digest, strings.ToLower(h.SHA256))
 	}
 	ec := EngineConfig(h)
-	if serving != nil && serving.Digest() == digest && reflect.DeepEqual(serving.version.config, ec) {
+	if serving != nil && serving.Digest() == digest && reflect.DeepEqual(serving.version.config, ec) &&
+		reflect.DeepEqual(serving.handler.HTTP, h.HTTP) {
 		if reflect.DeepEqual(serving.handler, h) {
 			return serving, digest, nil
 		}
 		return &Plugin{version: serving.version, handler: h}, digest, nil
 	}
-	m, err := d.o.Load(ctx, src.module, ec)
+	granted, closeHTTP := WithHTTP(ec, h, d.o.OnHTTP)
+	m, err := d.o.Load(ctx, src.module, granted)
 	if err != nil {
 		return nil, digest, err
 	}
 	if err := m.Start(ctx); err != nil {
 		m.Close()
+		closeHTTP()
 		return nil, digest, fmt.Errorf("start: %w", err)
 	}
-	return &Plugin{version: newVersion(m, ec), handler: h}, digest, nil
+	return &Plugin{version: newVersion(m, ec, closeHTTP), handler: h}, digest, nil
 }
 
 // settings is what holds for a job under the configuration of this moment.

@@ -75,13 +75,14 @@ func (p *Plugin) Release() { p.version.release() }
 type version struct {
 	module *engine.Module
 	info   engine.ModuleInfo
-	config engine.Config
+	config engine.Config // without HTTP, whose settings are the handler's
 	loaded time.Time
+	close  func()       // gives up what the module worked with
 	refs   atomic.Int64 // 1 for the directory, and 1 for each run
 }
 
-func newVersion(m *engine.Module, c engine.Config) *version {
-	v := &version{module: m, info: m.Info(), config: c, loaded: time.Now()}
+func newVersion(m *engine.Module, c engine.Config, close func()) *version {
+	v := &version{module: m, info: m.Info(), config: c, close: close, loaded: time.Now()}
 	v.refs.Store(1)
 	return v
 }
@@ -103,6 +104,7 @@ func (v *version) release() {
 	switch n := v.refs.Add(-1); {
 	case n == 0:
 		v.module.Close()
+		v.close() // nothing runs any more
 	case n < 0:
 		panic("plugindir: released more often than acquired")
 	}

@@ -27,7 +27,7 @@ func TestVersionReferences(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	v := newVersion(m, engine.Config{})
+	v := newVersion(m, engine.Config{}, func() {})
 	if !v.acquire() {
 		t.Fatal("a live version cannot be acquired")
 	}

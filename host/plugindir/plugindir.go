@@ -45,6 +45,9 @@ type Options struct {
 	// OnChange is told of every version that took over, was refused or went away, one at
 	// a time and after the fact. It must not call Reconfigure or Close. May be nil.
 	OnChange func(Change)
+	// OnHTTP is told how each request of a handler ended, in the words of egress.Options. May
+	// be nil.
+	OnHTTP func(job, result string)
 	// Load stands in for Engine.Load where something has to happen around it.
 	Load func(ctx context.Context, wasm []byte, c engine.Config) (*engine.Module, error)
 }
