@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -109,7 +110,15 @@ func listen(ctx context.Context, c *config.Config, log *slog.Logger) ([]net.List
 		socket.Close()
 		return nil, fail(exitUsage, `set [admin] listen to a free address, or to "none"`, fmt.Errorf("admin: %w", err))
 	}
-	log.Info("admin", "address", "http://"+l.Addr().String())
+	scheme := "http://"
+	if c.Admin.Cert != "" {
+		pair, err := admin.OpenKeyPair(c.Admin.Cert, c.Admin.Key)
+		if err != nil {
+			return nil, errors.Join(fail(exitUsage, "", fmt.Errorf("admin: %w", err)), socket.Close(), l.Close())
+		}
+		l, scheme = tls.NewListener(l, &tls.Config{GetCertificate: pair.Get, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}), "https://"
+	}
+	log.Info("admin", "address", scheme+l.Addr().String())
 	return append(listeners, l), nil
 }
 

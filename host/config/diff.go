@@ -64,6 +64,8 @@ func (c *Config) settings() map[string]setting {
 	live(c.Limits.Memory, "limits", "max_memory")
 	fixed(c.Admin.Listen, "admin", "listen")
 	fixed(c.Admin.Token, "admin", "token")
+	fixed(c.Admin.Cert, "admin", "cert")
+	fixed(c.Admin.Key, "admin", "key")
 	fixed(c.Ledger.Driver, "ledger", "driver")
 	fixed(c.Ledger.Path, "ledger", "path")
 	fixed(c.Ledger.Keep, "ledger", "keep")

@@ -332,7 +332,11 @@ func limitFields(l *Limits) fields {
 }
 
 func readAdmin(n node, a *Admin) {
-	n.table(fields{"listen": address(&a.Listen), "token": secret(&a.Token)})
+	given := n.table(fields{"listen": address(&a.Listen), "token": secret(&a.Token),
+		"cert": path(&a.Cert, "tls/cert.pem"), "key": path(&a.Key, "tls/key.pem")})
+	if given["cert"] != given["key"] {
+		n.fail("cert and key go together; add the other one")
+	}
 }
 
 func readLedger(n node, l *Ledger) keys {
