@@ -527,7 +527,27 @@ func TestReply(t *testing.T) {
 	if err := q.(drivers.Replier).Reply(t.Context(), d, drivers.Reply{Outcome: "success"}); err != nil {
 		t.Errorf("reply to nobody: %v", err)
 	}
+	// Nor may an address be a queue of handlers.
+	d.ReplyTo = "guesthand.other"
+	if err := q.(drivers.Replier).Reply(t.Context(), d, drivers.Reply{Outcome: "success"}); !errors.Is(err, drivers.ErrInvalid) {
+		t.Errorf("reply to a queue of ours: %v", err)
+	}
 	ack(t, q, d)
+}
+
+// A foreign producer's own not-before time holds, and is over once it was kept.
+func TestForeignNotBefore(t *testing.T) {
+	t.Parallel()
+	n := plain.get(t)
+	q := openQueue(t, opened(t, n.URL, rabbitdriver.Options{}), drivers.QueueOptions{})
+	due := time.Now().Add(1500 * time.Millisecond)
+	publish(t, n.URL, "guesthand."+queueName(t), amqp.Publishing{Type: "job", MessageId: "m", Headers: amqp.Table{abi.HeaderNotBefore: due.Format(time.RFC3339Nano)}})
+	d := take(t, q, 1)[0]
+	if early := time.Until(due); early > 5*time.Millisecond {
+		t.Errorf("%s too early", early)
+	}
+	settle(t, q, retry(d, 0))
+	ack(t, q, take(t, q, 1)...)
 }
 
 // A broker that is killed hands out again what a classic queue had acknowledged a moment ago, but

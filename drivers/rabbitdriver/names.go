@@ -19,6 +19,7 @@ const (
 const (
 	typeQuorum  = "quorum"
 	typeClassic = "classic"
+	ourPrefix   = "guesthand."
 	// maxName leaves room for what is added to a prefix; AMQP's names have 255 bytes.
 	maxName = 200
 )
@@ -39,8 +40,8 @@ func namesOf(o drivers.QueueOptions) (names, error) {
 		return names{}, fmt.Errorf("a queue's name is up to 48 of a-z, 0-9, _ and -, not %q", o.Name)
 	}
 	n := names{
-		queue: o.Name, work: "guesthand." + o.Name, kind: typeQuorum,
-		dead: "guesthand.dead." + o.Name, holdPrefix: "guesthand.hold." + o.Name + ".",
+		queue: o.Name, work: ourPrefix + o.Name, kind: typeQuorum,
+		dead: ourPrefix + "dead." + o.Name, holdPrefix: ourPrefix + "hold." + o.Name + ".",
 	}
 	fields := map[string]*string{NameQueue: &n.work, NameType: &n.kind, NameDeadQueue: &n.dead, NameHoldPrefix: &n.holdPrefix}
 	for key, value := range o.Names {

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/guesthand/guesthand/abi"
 	"github.com/guesthand/guesthand/drivers"
 )
 
@@ -185,6 +186,10 @@ func (t *token) came() record {
 	r := record{}
 	if t.rec != nil {
 		r = *t.rec
+	} else if v, ok := t.d.Headers.Get(abi.HeaderNotBefore); ok {
+		if at, err := time.Parse(time.RFC3339Nano, v); err == nil && time.Until(at) > 0 {
+			r.rest(time.Until(at))
+		}
 	}
 	if n := deliveries(&t.props); n > 0 {
 		r.Stalls += n

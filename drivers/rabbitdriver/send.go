@@ -104,33 +104,3 @@ func (q *queue) publicationOf(ctx context.Context, m *drivers.Message) (*publica
 	}
 	return p, nil
 }
-
-// Reply implements drivers.Replier. The answer has the message's correlation id, else its id.
-func (q *queue) Reply(ctx context.Context, d *drivers.Delivery, r drivers.Reply) error {
-	t, err := q.token(d)
-	if err != nil {
-		return err
-	}
-	if d.ReplyTo == "" {
-		return fmt.Errorf("reply to %s: %w: no address", d.ID, drivers.ErrInvalid)
-	}
-	if len(d.ReplyTo) > maxShort {
-		return fmt.Errorf("reply to %s: the address has %d bytes, at most %d will do: %w", d.ID, len(d.ReplyTo), maxShort, drivers.ErrInvalid)
-	}
-	ctx, cancel := context.WithTimeout(ctx, sendWait)
-	defer cancel()
-	correlation := t.props.CorrelationId
-	if correlation == "" {
-		correlation = short(t.id)
-	}
-	// An answer is of use to somebody who waits: it need not outlive the broker.
-	p := &publication{queue: d.ReplyTo, optional: true, msg: amqp.Publishing{
-		CorrelationId: correlation, MessageId: newID(), Timestamp: time.Now(), Body: r.Payload,
-		Headers: amqp.Table{abi.HeaderOutcome: r.Outcome, abi.HeaderID: t.id},
-	}}
-	q.d.publisher.publish(ctx, []*publication{p})
-	if p.err != nil {
-		return fmt.Errorf("reply to %s: %w", d.ID, p.err)
-	}
-	return nil
-}

@@ -101,7 +101,7 @@ func New(o Options) (*Node, error) {
 	}
 	n := &Node{binary: binary, dir: dir, port: ports[0], epmd: ports[1], name: fmt.Sprintf("guesthand%d@localhost", ports[0])}
 	n.URL = fmt.Sprintf("amqp://guest:guest@127.0.0.1:%d/", n.port)
-	if err := n.configure(o, ports[2]); err == nil {
+	if err = n.configure(o, ports[2]); err == nil {
 		err = n.up()
 	}
 	if err != nil {
