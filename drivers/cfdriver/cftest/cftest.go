@@ -246,3 +246,10 @@ func (s *Server) Restrict(longestDelay time.Duration) {
 	defer s.state.mu.Unlock()
 	s.state.maxDelay = longestDelay
 }
+
+// RetryDelay sets a consumer's, which holds for retries that name none.
+func (s *Server) RetryDelay(queue string, d time.Duration) {
+	s.state.mu.Lock()
+	defer s.state.mu.Unlock()
+	s.state.find(queue).consumer.retryDelay = d
+}
