@@ -63,7 +63,7 @@ func TestOrphanHeldByLivingWorker(t *testing.T) {
 func TestOrphanWaiting(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
-	q := worker(t, s, quickReap, drivers.QueueOptions{Lease: time.Second})
+	q := worker(t, s, quickReap, drivers.QueueOptions{Lease: 500 * time.Millisecond})
 	send(t, q, drivers.Message{ID: "1"}, drivers.Message{ID: "2"}, drivers.Message{ID: "later", NotBefore: time.Now().Add(time.Hour)})
 	raw(t, client(t, s), "del", "guesthand:{q}:ready")
 	ds := receive(t, q, 2)
@@ -73,7 +73,7 @@ func TestOrphanWaiting(t *testing.T) {
 		}
 	}
 	settle(t, q, drivers.Ack, ds...)
-	empty(t, q, 2*time.Second) // the delayed one is no orphan
+	empty(t, q, time.Second) // the delayed one is no orphan
 	hasCounts(t, q, drivers.Counts{Depth: 1, Delayed: 1})
 }
 
@@ -226,7 +226,7 @@ func TestRunsLongerThanItsLease(t *testing.T) {
 	b := worker(t, s, redisdriver.Options{}, drivers.QueueOptions{Lease: lease})
 	send(t, a, drivers.Message{ID: "m"})
 	ds := receive(t, a, 1)
-	for end := time.Now().Add(3 * lease); time.Now().Before(end); {
+	for end := time.Now().Add(2 * lease); time.Now().Before(end); {
 		empty(t, b, lease/5)
 		if err := a.Renew(t.Context(), ds)[0]; err != nil {
 			t.Fatal(err)
@@ -240,11 +240,14 @@ func TestRunsLongerThanItsLease(t *testing.T) {
 func TestIdleReceive(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t, "timeout 1")
-	for _, o := range []redisdriver.Options{{}, {NoWake: true}} {
-		q := worker(t, s, o, drivers.QueueOptions{Name: fmt.Sprintf("q%t", o.NoWake)})
-		empty(t, q, 2500*time.Millisecond)
-		send(t, q, drivers.Message{ID: "m"})
-		settle(t, q, drivers.Ack, receive(t, q, 1)...)
+	for name, o := range map[string]redisdriver.Options{"subscribed": {}, "polling": {NoWake: true}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			q := worker(t, s, o, drivers.QueueOptions{Name: name})
+			empty(t, q, 2500*time.Millisecond)
+			send(t, q, drivers.Message{ID: "m"})
+			settle(t, q, drivers.Ack, receive(t, q, 1)...)
+		})
 	}
 }
 
@@ -311,7 +314,7 @@ func TestLostAnswerOfReceiveThenClose(t *testing.T) {
 	other := worker(t, s, redisdriver.Options{}, drivers.QueueOptions{})
 	send(t, other, drivers.Message{ID: "1"}, drivers.Message{ID: "2"})
 	p.LoseAnswers()
-	empty(t, q, 2*time.Second)
+	empty(t, q, time.Second)
 	p.Cut()
 	closeAll(t, d)
 	for i, m := range receive(t, other, 2) {

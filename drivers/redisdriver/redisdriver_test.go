@@ -3,6 +3,8 @@ package redisdriver_test
 import (
 	"context"
 	"errors"
+	"flag"
+	"os"
 	"testing"
 	"time"
 
@@ -15,6 +17,18 @@ import (
 
 // patience bounds every wait for something that must happen.
 const patience = 60 * time.Second
+
+// TestMain lets more tests run at a time than there are processors: most of what they do is to
+// wait for a lease or a delay to end.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue {
+		if err := f.Value.Set("6"); err != nil {
+			panic(err)
+		}
+	}
+	os.Exit(m.Run())
+}
 
 func open(t testing.TB, s *redistest.Server, o redisdriver.Options) *redisdriver.Driver {
 	t.Helper()

@@ -19,7 +19,7 @@ import (
 
 const (
 	workerEnv   = "REDISDRIVER_TEST_WORKER" // the server's address, for the other process
-	workerLease = 3 * time.Second
+	workerLease = 2 * time.Second
 )
 
 // TestWorkerProcess is the other process of TestKilledWorker: it fails some messages and holds
@@ -88,7 +88,7 @@ func TestKilledWorker(t *testing.T) {
 		settle(t, q, drivers.Ack, ds...)
 	}
 	check(receive(t, q, 15))
-	empty(t, q, workerLease+workerLease/3) // the others are renewed
+	empty(t, q, workerLease+workerLease/4) // the others are renewed
 	kill()
 	killed := time.Now()
 	check(receive(t, q, 5))
@@ -145,7 +145,7 @@ const soak = "GUESTHAND_SOAK"
 // TestMemoryFlat sends and finishes many messages and finds the memory of both sides as it was
 // early on. With GUESTHAND_SOAK=1000000 it is the long run.
 func TestMemoryFlat(t *testing.T) {
-	total := 40_000
+	total := 20_000
 	if v := os.Getenv(soak); v != "" {
 		n, err := strconv.Atoi(v)
 		if err != nil {
@@ -162,7 +162,7 @@ func TestMemoryFlat(t *testing.T) {
 	}
 	var early memory
 	for n := 0; n < total; n += size {
-		if n == total/4 {
+		if n == total/4/size*size {
 			early = measure(t, s)
 		}
 		send(t, q, ms...)
