@@ -57,6 +57,8 @@ var guests = []guest{
 	{name: "c-command", dialect: engine.Command, panicText: "boom", boundsText: "handler.c:171: index < 1 does not hold"},
 	{name: "rust", dialect: engine.Native, panicText: "panicked at 'boom', handler.rs:", boundsText: "index out of bounds: the len is 1 but the index is 6', handler.rs:"},
 	{name: "rust-command", dialect: engine.Command, panicText: "panicked at 'boom', handler.rs:", boundsText: "index out of bounds: the len is 1 but the index is 6', handler.rs:"},
+	{name: "assemblyscript", dialect: engine.Native, panicText: "trap: abort: boom at conformance/assemblyscript/handler.ts:", boundsText: "Index out of range at ~lib/array.ts:"},
+	{name: "assemblyscript-command", dialect: engine.Command, panicText: "trap: abort: boom at conformance/assemblyscript/handler.ts:", boundsText: "Index out of range at ~lib/array.ts:"},
 }
 
 // fate is what a row expects of a run.
