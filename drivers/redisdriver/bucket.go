@@ -2,6 +2,7 @@ package redisdriver
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -61,7 +62,7 @@ func (b *bucket) Get(ctx context.Context, key []byte) ([]byte, error) {
 	}
 	s, err := c.Text()
 	switch {
-	case err == redis.Nil:
+	case errors.Is(err, redis.Nil):
 		return nil, drivers.ErrNotFound
 	case err != nil:
 		return nil, b.d.wrap("get from bucket "+b.o.Name, err)

@@ -2,6 +2,7 @@ package redisdriver
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"strconv"
 	"strings"
@@ -106,7 +107,7 @@ func (q *queue) scan(ctx context.Context) ([]string, error) {
 	lock := redis.NewStatusCmd(ctx, "set", q.prefix+":scan", q.owner, "nx", "px", max(1, q.d.o.ReapEvery.Milliseconds()*9/10))
 	at := redis.NewStringCmd(ctx, "get", q.prefix+":scanned")
 	q.d.do(ctx, lock, at)
-	if lock.Err() == redis.Nil {
+	if errors.Is(lock.Err(), redis.Nil) {
 		return nil, nil
 	}
 	if lock.Err() != nil {

@@ -2,6 +2,7 @@ package redisdriver
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -128,9 +129,9 @@ func (q *queue) setup(ctx context.Context) error {
 	get := redis.NewStringCmd(ctx, "hget", mark, "format")
 	q.d.do(ctx, get)
 	switch found, err := get.Result(); {
-	case err == redis.Nil && !q.o.Create:
+	case errors.Is(err, redis.Nil) && !q.o.Create:
 		return fmt.Errorf("there is no queue %s on the server: set create = true, or correct the name", q.prefix)
-	case err == redis.Nil:
+	case errors.Is(err, redis.Nil):
 		set := redis.NewIntCmd(ctx, "hsetnx", mark, "format", format)
 		q.d.do(ctx, set)
 		return set.Err()
