@@ -116,9 +116,13 @@ func CheckPrivate(network netip.Prefix) error {
 		return fmt.Errorf("has bits beyond its length; write %s", network.Masked())
 	}
 	for _, s := range special {
-		if s.reach == never && s.prefix.Overlaps(network) && s.prefix.Bits() <= network.Bits() {
+		if !s.prefix.Overlaps(network) || s.prefix.Bits() > network.Bits() {
+			continue
+		}
+		if s.reach == never {
 			return fmt.Errorf("is %s, which is never reached", s.what)
 		}
+		break
 	}
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"net/netip"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -41,14 +42,7 @@ type Client struct {
 
 // New makes a client. Close gives its connections up.
 func New(o Options) *Client {
-	c := &Client{o: o.withDefaults()}
-	var secrets []string
-	for _, headers := range o.Inject {
-		for _, value := range headers {
-			secrets = append(secrets, value, "[redacted]")
-		}
-	}
-	c.scrub = strings.NewReplacer(secrets...)
+	c := &Client{o: o.withDefaults(), scrub: scrubber(o.Inject)}
 	dialer := &net.Dialer{Timeout: connectTimeout, Resolver: o.Resolver, ControlContext: c.dialling}
 	c.transport = &http.Transport{
 		Proxy:                  nil, // the environment has no say
@@ -226,6 +220,28 @@ func isToken(s string) bool {
 	}
 	return s != ""
 }
+
+// scrubber takes injected values out of a text, quoted ones and their words too: of "Bearer x"
+// it is the x that matters.
+func scrubber(inject map[Target]map[string]string) *strings.Replacer {
+	var pairs []string
+	for _, headers := range inject {
+		for _, value := range headers {
+			for _, s := range append([]string{value}, strings.Fields(value)...) {
+				if s == value || len(s) >= minScrubbed {
+					quoted := strconv.Quote(s)
+					pairs = append(pairs, s, redacted, quoted[1:len(quoted)-1], redacted)
+				}
+			}
+		}
+	}
+	return strings.NewReplacer(pairs...)
+}
+
+const (
+	redacted    = "[redacted]"
+	minScrubbed = 6 // letters of a word; shorter ones are in any text
+)
 
 // failure is an error in the words of this package: no URL, no injected value.
 func (c *Client) failure(err error) error {
