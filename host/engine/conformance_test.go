@@ -59,6 +59,8 @@ var guests = []guest{
 	{name: "rust-command", dialect: engine.Command, panicText: "panicked at 'boom', handler.rs:", boundsText: "index out of bounds: the len is 1 but the index is 6', handler.rs:"},
 	{name: "assemblyscript", dialect: engine.Native, panicText: "trap: abort: boom at conformance/assemblyscript/handler.ts:", boundsText: "Index out of range at ~lib/array.ts:"},
 	{name: "assemblyscript-command", dialect: engine.Command, panicText: "trap: abort: boom at conformance/assemblyscript/handler.ts:", boundsText: "Index out of range at ~lib/array.ts:"},
+	{name: "zig", dialect: engine.Native, panicText: "boom", boundsText: "index out of bounds"},
+	{name: "zig-command", dialect: engine.Command, panicText: "boom", boundsText: "index out of bounds"},
 }
 
 // fate is what a row expects of a run.
