@@ -61,6 +61,7 @@ var guests = []guest{
 	{name: "assemblyscript-command", dialect: engine.Command, panicText: "trap: abort: boom at conformance/assemblyscript/handler.ts:", boundsText: "Index out of range at ~lib/array.ts:"},
 	{name: "zig", dialect: engine.Native, panicText: "boom", boundsText: "index out of bounds"},
 	{name: "zig-command", dialect: engine.Command, panicText: "boom", boundsText: "index out of bounds"},
+	{name: "wat", dialect: engine.Native, panicText: "boom", boundsText: "trap: out of bounds memory access", cannot: noErrors},
 }
 
 // fate is what a row expects of a run.
