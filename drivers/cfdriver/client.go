@@ -2,6 +2,7 @@ package cfdriver
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -98,6 +99,19 @@ func call[T any](ctx context.Context, c *client, do func(context.Context, option
 	return a.Result, apiError(err)
 }
 
+// callWith is call with a body of our own: the SDK builds lists in a time that grows with the
+// square of their length.
+func callWith[T any](ctx context.Context, c *client, body any, do func(context.Context, ...option.RequestOption) error) (T, error) {
+	b, err := marshal(body)
+	if err != nil {
+		var none T
+		return none, err
+	}
+	return call[T](ctx, c, func(ctx context.Context, o option.RequestOption) error {
+		return do(ctx, o, option.WithRequestBody("application/json", b))
+	})
+}
+
 // refusal is an answer that says no.
 type refusal struct {
 	status int
@@ -180,6 +194,12 @@ type release struct {
 	delay time.Duration // of a retry
 }
 
+// ending is a release as the API has it.
+type ending struct {
+	Lease string `json:"lease_id"`
+	Delay *int   `json:"delay_seconds,omitempty"`
+}
+
 // warning is what Cloudflare says of one lease in an answer that succeeded.
 type warning struct{ text string }
 
@@ -190,23 +210,23 @@ func (c *client) settle(ctx context.Context, queue string, rs []release) []error
 	type settled struct {
 		Warnings map[string]string `json:"warnings"`
 	}
-	var p queues.MessageAckParams
-	p.AccountID.Value = c.account
+	var body struct {
+		Acks    []ending `json:"acks,omitempty"`
+		Retries []ending `json:"retries,omitempty"`
+	}
 	for _, r := range rs {
 		if !r.retry {
-			var a queues.MessageAckParamsAck
-			a.LeaseID.Value, a.LeaseID.Present = r.lease, true
-			p.Acks.Value, p.Acks.Present = append(p.Acks.Value, a), true
+			body.Acks = append(body.Acks, ending{Lease: r.lease})
 			continue
 		}
-		var a queues.MessageAckParamsRetry
-		a.LeaseID.Value, a.LeaseID.Present = r.lease, true
 		// Without a word about it the consumer's retry_delay would hold.
-		a.DelaySeconds.Value, a.DelaySeconds.Present = float64(seconds(r.delay)), true
-		p.Retries.Value, p.Retries.Present = append(p.Retries.Value, a), true
+		delay := seconds(r.delay)
+		body.Retries = append(body.Retries, ending{Lease: r.lease, Delay: &delay})
 	}
-	res, err := call[settled](ctx, c, func(ctx context.Context, o option.RequestOption) error {
-		_, err := c.service.Messages.Ack(ctx, queue, p, o)
+	var p queues.MessageAckParams
+	p.AccountID.Value = c.account
+	res, err := callWith[settled](ctx, c, body, func(ctx context.Context, o ...option.RequestOption) error {
+		_, err := c.service.Messages.Ack(ctx, queue, p, o...)
 		return err
 	})
 	errs := make([]error, len(rs))
@@ -232,41 +252,30 @@ func (o *outgoing) size() int { return len(o.body) + metadataBytes }
 
 // push sends messages that fit into one request.
 func (c *client) push(ctx context.Context, queue string, outs []*outgoing) error {
+	type pushed struct {
+		Body any    `json:"body"`
+		Type string `json:"content_type"`
+		// Without a word about it the queue's delivery_delay would hold.
+		Delay int `json:"delay_seconds"`
+	}
+	var body struct {
+		Messages []pushed `json:"messages"`
+	}
+	for _, out := range outs {
+		m := pushed{Body: out.body, Type: contentText, Delay: seconds(out.delay)}
+		if out.json {
+			m.Body, m.Type = json.RawMessage(out.body), contentJSON
+		}
+		body.Messages = append(body.Messages, m)
+	}
 	var p queues.MessageBulkPushParams
 	p.AccountID.Value = c.account
-	p.Messages.Present = true
-	for _, out := range outs {
-		p.Messages.Value = append(p.Messages.Value, out.param())
-	}
-	_, err := call[struct{}](ctx, c, func(ctx context.Context, o option.RequestOption) error {
-		_, err := c.service.Messages.BulkPush(ctx, queue, p, o)
+	_, err := callWith[struct{}](ctx, c, body, func(ctx context.Context, o ...option.RequestOption) error {
+		_, err := c.service.Messages.BulkPush(ctx, queue, p, o...)
 		return err
 	})
 	return err
 }
-
-func (o *outgoing) param() queues.MessageBulkPushParamsMessageUnion {
-	delay := float64(seconds(o.delay))
-	if o.json {
-		var m queues.MessageBulkPushParamsMessagesMqQueueMessageJson
-		m.Body.Raw, m.Body.Present = rawJSON(o.body), true
-		m.ContentType.Value, m.ContentType.Present = queues.MessageBulkPushParamsMessagesMqQueueMessageJsonContentTypeJson, true
-		m.DelaySeconds.Value, m.DelaySeconds.Present = delay, true
-		return m
-	}
-	var m queues.MessageBulkPushParamsMessagesMqQueueMessageText
-	m.Body.Value, m.Body.Present = o.body, true
-	m.ContentType.Value, m.ContentType.Present = queues.MessageBulkPushParamsMessagesMqQueueMessageTextContentTypeText, true
-	// Without a word about it the queue's delivery_delay would hold.
-	m.DelaySeconds.Value, m.DelaySeconds.Present = delay, true
-	return m
-}
-
-// rawJSON is JSON that goes out as it is.
-type rawJSON string
-
-// MarshalJSON implements json.Marshaler.
-func (r rawJSON) MarshalJSON() ([]byte, error) { return []byte(r), nil }
 
 // metrics are Cloudflare's figures of one queue, which it calls approximate.
 type metrics struct {

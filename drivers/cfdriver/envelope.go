@@ -156,21 +156,17 @@ func (c *content) open(body string) error {
 
 // unwrap reads an envelope, where the body is one.
 func (c *content) unwrap() error {
-	var probe struct {
-		Version json.RawMessage `json:"guesthand"`
-	}
-	if json.Unmarshal(c.raw, &probe) != nil || probe.Version == nil {
-		return nil // a payload that only looks like one
-	}
-	version := 0
-	if err := json.Unmarshal(probe.Version, &version); err != nil || version < 1 {
-		return nil // somebody else's member of that name
-	}
-	if version > envelopeVersion {
-		return errNewer
-	}
 	var e envelope
-	if err := json.Unmarshal(c.raw, &e); err != nil {
+	err := json.Unmarshal(c.raw, &e)
+	if err != nil || e.Version != envelopeVersion {
+		switch version := versionOf(c.raw); {
+		case version < 1:
+			return nil // somebody else's member of that name, or none
+		case version > envelopeVersion:
+			return errNewer
+		}
+	}
+	if err != nil {
 		return fmt.Errorf("envelope: %w", err)
 	}
 	payload, err := e.payload()
@@ -180,6 +176,17 @@ func (c *content) unwrap() error {
 	c.e, c.payload = e, payload
 	c.e.Text, c.e.Base64, c.e.JSON = nil, nil, nil
 	return nil
+}
+
+// versionOf is an envelope's version, whatever else is wrong with it; 0 for what is none.
+func versionOf(body []byte) (version int) {
+	var probe struct {
+		Version json.RawMessage `json:"guesthand"`
+	}
+	if json.Unmarshal(body, &probe) != nil || json.Unmarshal(probe.Version, &version) != nil {
+		return 0
+	}
+	return version
 }
 
 func (e *envelope) payload() ([]byte, error) {

@@ -183,7 +183,7 @@ func (p *pump) finished(q *queue, n int, got []arrival, err error) {
 	p.open--
 	p.buf = append(p.buf, got...)
 	switch {
-	case len(got) == batchMax:
+	case len(got) == n:
 		p.width = min(parallel, p.width+1)
 	default:
 		p.width = max(1, p.width-1)

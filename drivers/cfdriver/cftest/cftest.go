@@ -234,7 +234,8 @@ func (s *Server) Messages(queue string) (ms []Message) {
 	defer s.state.mu.Unlock()
 	q := s.state.find(queue)
 	s.state.sweep(q)
-	for _, m := range q.messages {
+	for e := q.messages.Front(); e != nil; e = e.Next() {
+		m := e.Value.(*message)
 		ms = append(ms, Message{Type: m.kind, Body: string(m.body), Attempts: m.attempts})
 	}
 	return ms

@@ -193,7 +193,7 @@ func (s *Server) pull(q *queue, body []byte) (any, *refusal) {
 			"metadata": map[string]any{"CF-Content-Type": m.kind, "CF-sourceMessageSource": "http"},
 		})
 	}
-	return map[string]any{"message_backlog_count": len(q.messages), "messages": list}, nil
+	return map[string]any{"message_backlog_count": q.messages.Len(), "messages": list}, nil
 }
 
 func (s *Server) ack(q *queue, body []byte, warn []int) (any, *refusal) {
@@ -313,12 +313,9 @@ func (s *Server) take(q *queue, p pushed) (*message, *refusal) {
 
 func (s *Server) metrics(q *queue) map[string]any {
 	s.state.sweep(q)
-	size, oldest := 0, int64(0)
-	for _, m := range q.messages {
-		size += len(m.body)
-		if ms := m.sent.UnixMilli(); oldest == 0 || ms < oldest {
-			oldest = ms
-		}
+	oldest := int64(0)
+	if e := q.messages.Front(); e != nil {
+		oldest = e.Value.(*message).sent.UnixMilli()
 	}
-	return map[string]any{"backlog_bytes": size, "backlog_count": len(q.messages), "oldest_message_timestamp_ms": oldest}
+	return map[string]any{"backlog_bytes": q.size, "backlog_count": q.messages.Len(), "oldest_message_timestamp_ms": oldest}
 }

@@ -1,9 +1,9 @@
 package cftest
 
 import (
+	"container/list"
 	"crypto/rand"
 	"encoding/hex"
-	"slices"
 	"sync"
 	"time"
 )
@@ -36,9 +36,15 @@ type queue struct {
 	delay     time.Duration
 	paused    bool
 	consumer  *consumer
-	messages  []*message
-	leases    map[string]*message // also of messages that are gone
+	size      int        // bytes of all bodies
+	messages  *list.List // of *message, the oldest first
+	leased    map[*message]struct{}
+	leases    map[string]*message // also of messages that are gone, for a while
+	past      []string            // leases of those
 }
+
+// pastMax is how many leases of messages that are gone are still known.
+const pastMax = 4000
 
 type consumer struct {
 	id, kind   string
@@ -58,6 +64,8 @@ type message struct {
 	leased   bool
 	attempts int
 	gone     bool
+	at       *list.Element
+	leases   []string
 }
 
 func newID() string {
@@ -71,7 +79,8 @@ func newConsumer(kind string) *consumer {
 }
 
 func (s *state) add(name string) *queue {
-	q := &queue{id: newID(), name: name, retention: 4 * 24 * time.Hour, leases: map[string]*message{}}
+	q := &queue{id: newID(), name: name, retention: 4 * 24 * time.Hour, leases: map[string]*message{},
+		messages: list.New(), leased: map[*message]struct{}{}}
 	s.queues = append(s.queues, q)
 	return q
 }
@@ -92,21 +101,31 @@ func (q *queue) put(m *message) {
 	if m.visible.IsZero() {
 		m.visible = now.Add(q.delay)
 	}
-	q.messages = append(q.messages, m)
+	m.at = q.messages.PushBack(m)
+	q.size += len(m.body)
 }
 
 // sweep ends leases and lives that are over.
 func (s *state) sweep(q *queue) {
 	now := time.Now()
-	for _, m := range slices.Clone(q.messages) {
-		switch {
-		case now.Sub(m.sent) > q.retention:
-			q.remove(m)
-		case m.leased && !now.Before(m.visible):
-			m.leased = false
+	for e := q.messages.Front(); e != nil; e = q.messages.Front() {
+		m := e.Value.(*message)
+		if now.Sub(m.sent) <= q.retention {
+			break
+		}
+		q.remove(m)
+	}
+	for m := range q.leased {
+		if !now.Before(m.visible) {
+			q.unlease(m)
 			s.judge(q, m)
 		}
 	}
+}
+
+func (q *queue) unlease(m *message) {
+	m.leased = false
+	delete(q.leased, m)
 }
 
 // judge takes away what was delivered too often.
@@ -121,27 +140,34 @@ func (s *state) judge(q *queue, m *message) {
 }
 
 func (q *queue) remove(m *message) {
-	m.gone, m.body = true, nil
-	if i := slices.Index(q.messages, m); i >= 0 {
-		q.messages = slices.Delete(q.messages, i, i+1)
+	if m.gone {
+		return
 	}
+	q.unlease(m)
+	q.messages.Remove(m.at)
+	q.size -= len(m.body)
+	q.past = append(q.past, m.leases...)
+	for len(q.past) > pastMax {
+		delete(q.leases, q.past[0])
+		q.past = q.past[1:]
+	}
+	m.gone, m.body, m.leases = true, nil, nil
 }
 
 // pull leases messages, each under a new id.
 func (s *state) pull(q *queue, n int, visibility time.Duration) (ms []*message, leases []string) {
 	s.sweep(q)
 	now := time.Now()
-	for _, m := range q.messages {
-		if len(ms) == n {
-			break
-		}
+	for e := q.messages.Front(); e != nil && len(ms) < n; e = e.Next() {
+		m := e.Value.(*message)
 		if m.leased || now.Before(m.visible) || q.paused {
 			continue
 		}
 		m.leased, m.visible = true, now.Add(visibility)
 		m.attempts++
 		lease := newID()
-		q.leases[lease] = m
+		q.leased[m], q.leases[lease] = struct{}{}, m
+		m.leases = append(m.leases, lease)
 		ms, leases = append(ms, m), append(leases, lease)
 	}
 	return ms, leases
@@ -165,7 +191,8 @@ func (s *state) retry(q *queue, lease string, delay time.Duration) bool {
 		return false
 	}
 	if !m.gone {
-		m.leased, m.visible = false, time.Now().Add(delay)
+		q.unlease(m)
+		m.visible = time.Now().Add(delay)
 		s.judge(q, m)
 	}
 	return true
