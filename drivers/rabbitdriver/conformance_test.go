@@ -46,7 +46,7 @@ func (d *typed) OpenQueue(ctx context.Context, o drivers.QueueOptions) (drivers.
 // that would count as stalled.
 func (d *typed) settled(t *testing.T) {
 	t.Helper()
-	last, same := -1, 0
+	last, since := -1, time.Now()
 	eventually(t, func() error {
 		c, err := d.queue.Counts(t.Context())
 		if errors.Is(err, drivers.ErrClosed) {
@@ -55,10 +55,11 @@ func (d *typed) settled(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if same++; c.InFlight != last {
-			last, same = c.InFlight, 0
+		if c.InFlight != last {
+			last, since = c.InFlight, time.Now()
 		}
-		if same < 25 {
+		// Twice what the driver waits before it ends a consumer.
+		if time.Since(since) < 2*time.Second {
 			return fmt.Errorf("in flight %d", last)
 		}
 		return nil
