@@ -155,6 +155,10 @@ func (o *Operations) counts(ctx context.Context, queue string) (drivers.Counts, 
 // Handlers implements admin.Service.
 func (o *Operations) Handlers(context.Context) ([]plugindir.Status, error) { return nil, nil }
 
+// maxListedResult is the largest result in a list of many runs, bytes: larger ones come with
+// one message's runs only.
+const maxListedResult = 4 << 10
+
 // Runs implements admin.Service.
 func (o *Operations) Runs(ctx context.Context, f ledger.Filter) ([]ledger.Row, error) {
 	switch {
@@ -169,9 +173,8 @@ func (o *Operations) Runs(ctx context.Context, f ledger.Filter) ([]ledger.Row, e
 		}
 	}
 	rows, err := o.ledger.Runs(ctx, f)
-	if f.ID == "" {
-		// Results may be large: they come with one message's runs only.
-		for i := range rows {
+	for i := range rows {
+		if f.ID == "" && len(rows[i].Result) > maxListedResult {
 			rows[i].Result = nil
 		}
 	}
