@@ -1,6 +1,7 @@
 package egress_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -12,6 +13,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/guesthand/guesthand/host/egress"
 )
@@ -141,7 +143,9 @@ func TestNothingPrivateIsReached(t *testing.T) {
 	for _, raw := range urls {
 		raw = strings.ReplaceAll(strings.ReplaceAll(raw, "PORT6", c.ports["::1"]), "PORT", c.ports["127.0.0.1"])
 		client := egress.New(egress.Options{Allow: everything(t, raw), Resolver: resolver})
-		_, err := client.Do(t.Context(), egress.Request{Method: "GET", URL: raw})
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		_, err := client.Do(ctx, egress.Request{Method: "GET", URL: raw})
+		cancel()
 		switch {
 		case errors.Is(err, egress.ErrNotGranted), errors.Is(err, egress.ErrMalformed):
 		case nowhere.MatchString(raw) && errors.Is(err, egress.ErrUnavailable): // there may be no such name

@@ -124,7 +124,7 @@ func parseRequest(head string) (r egress.Request, ok bool) {
 	first, rest, _ := strings.Cut(head, "\n")
 	r.Method, r.URL, ok = strings.Cut(strings.TrimSuffix(first, "\r"), " ")
 	r.Header = http.Header{}
-	if !ok || len(r.Method) > maxMethod {
+	if !ok || r.Method == "" || len(r.Method) > maxMethod {
 		return r, false
 	}
 	for line := range strings.Lines(rest) {
