@@ -123,7 +123,7 @@ var _ drivers.Driver = (*Driver)(nil)
 // Open makes a driver, and asks Cloudflare whether account and token are right.
 func Open(ctx context.Context, o Options) (*Driver, error) {
 	if err := o.Validate(); err != nil {
-		return nil, fmt.Errorf("Cloudflare: %w", err)
+		return nil, fmt.Errorf("cloudflare: %w", err)
 	}
 	o = o.withDefaults()
 	d := &Driver{o: o, log: o.Logger, queues: map[*queue]struct{}{}, c: newClient(o)}
@@ -189,10 +189,10 @@ func (d *Driver) Ping(ctx context.Context) error {
 	}
 	for _, q := range d.openQueues() {
 		_, err := d.c.metrics(ctx, q.n.id)
-		return wrap(err, "Cloudflare")
+		return wrap(err, "cloudflare")
 	}
 	_, err := d.c.list(ctx)
-	return wrap(err, "Cloudflare: list the account's queues")
+	return wrap(err, "cloudflare: list the account's queues")
 }
 
 // Close implements drivers.Driver.

@@ -219,6 +219,22 @@ func TestWarnings(t *testing.T) {
 	b.depth(0)
 }
 
+// A message that comes again although its acknowledgement succeeded is acknowledged again and not
+// handed out.
+func TestAcknowledgedComesAgain(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, setting{lease: time.Second})
+	b.sendIDs("1", "2")
+	ds := b.take(2)
+	b.s.Fault(on(cftest.ActionAck, 1, cftest.Fault{Forget: true}))
+	b.mustSettle(ack(ds[0]), requeue(ds[1], drivers.Carry{}, time.Hour))
+	b.nothing(1500 * time.Millisecond)
+	b.depth(1) // the copy
+	if n := b.s.Calls(cftest.ActionAck); n < 2 {
+		t.Errorf("%d acknowledgements", n)
+	}
+}
+
 // An answer of 200 that does not say success is none.
 func TestUnsuccessfulAnswer(t *testing.T) {
 	t.Parallel()

@@ -64,7 +64,7 @@ func namesOf(o drivers.QueueOptions) (names, error) {
 		}
 	}
 	if (n.queue == "" || n.dead == "") && !ownName.MatchString(o.Name) {
-		return n, fmt.Errorf("Cloudflare's names have letters, digits and - inside, so none follows from %q: "+
+		return n, fmt.Errorf("no name at Cloudflare, of letters, digits and - inside, follows from %q: "+
 			"set queue and dead_queue in [queues.%s.cloudflare]", o.Name, o.Name)
 	}
 	if n.queue == "" {

@@ -47,6 +47,8 @@ type Fault struct {
 	// Warn are the entries of an acknowledgement, acks first, that are not carried out and get a
 	// warning in an answer that succeeds.
 	Warn []int
+	// Forget answers an acknowledgement as if it was carried out, and does nothing.
+	Forget bool
 	// Unsuccessful answers 200 with success false, and nothing is done.
 	Unsuccessful bool
 }

@@ -146,7 +146,7 @@ func (s *Server) do(action, id string, body []byte, f *Fault) (any, *refusal) {
 	case ActionPull:
 		return s.pull(q, body)
 	case ActionAck:
-		return s.ack(q, body, f.Warn)
+		return s.ack(q, body, f)
 	case ActionPush:
 		var m pushed
 		if no := strict(body, &m); no != nil {
@@ -196,7 +196,7 @@ func (s *Server) pull(q *queue, body []byte) (any, *refusal) {
 	return map[string]any{"message_backlog_count": q.messages.Len(), "messages": list}, nil
 }
 
-func (s *Server) ack(q *queue, body []byte, warn []int) (any, *refusal) {
+func (s *Server) ack(q *queue, body []byte, f *Fault) (any, *refusal) {
 	var in struct {
 		Acks []struct {
 			Lease string `json:"lease_id"`
@@ -220,8 +220,11 @@ func (s *Server) ack(q *queue, body []byte, warn []int) (any, *refusal) {
 			return nil, refuse(http.StatusBadRequest, 11014, "delay_seconds %d", *r.Delay)
 		}
 	}
+	if f.Forget {
+		return map[string]any{"ackCount": len(in.Acks), "retryCount": len(in.Retries), "warnings": map[string]string{}}, nil
+	}
 	warned := map[int]bool{}
-	for _, i := range warn {
+	for _, i := range f.Warn {
 		warned[i] = true
 	}
 	warnings := map[string]string{}
