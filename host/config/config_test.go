@@ -117,6 +117,7 @@ memory = 1048576
 rate = "100/m"
 instances = "reuse"
 sha256 = "E3B0C44298FC1C149AFBF4C8996FB92427AE41E4649B934CA495991B7852B855"
+function = "run"
 config = { quality = "${Q}", cost = "$$5", empty = "" }
 [admin]
 listen = "none"
@@ -141,6 +142,7 @@ format = "json"
 		"rate":        {h.Rate, config.Rate{N: 100, Per: time.Minute}},
 		"instances":   {h.Instances, "reuse"},
 		"sha256":      {h.SHA256[:4], "e3b0"},
+		"function":    {h.Function, "run"},
 		"config":      {h.Config, map[string]string{"quality": "85", "cost": "$5", "empty": ""}},
 		"listen":      {c.Admin.Listen, ""},
 		"ledger":      {[3]any{c.Ledger.Driver, c.Ledger.Keep, c.Ledger.Max}, [3]any{"none", time.Duration(0), int64(0)}},

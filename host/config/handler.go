@@ -60,7 +60,7 @@ var handlerKeys = map[string]handlerKey{
 	"secrets": {granted, false, func(h *Handler) (any, setter) {
 		return &h.Secrets, texts((*map[string]string)(&h.Secrets), secret)
 	}},
-	"function": {operator, false, nil},
+	"function": {operator, false, func(h *Handler) (any, setter) { return &h.Function, text(&h.Function, "run") }},
 	"http":     {granted, false, func(h *Handler) (any, setter) { return &h.HTTP, httpGrants(&h.HTTP) }},
 	"kv":       {granted, false, func(h *Handler) (any, setter) { return &h.KV, keyValue(&h.KV) }},
 	"send":     {granted, false, func(h *Handler) (any, setter) { return &h.Send, queueNames(&h.Send) }},

@@ -107,7 +107,7 @@ type Handler struct {
 	SendMax     int            // messages of one run
 	SendBytes   int            // of one run
 	SHA256      string         // lower case hex; "" for any module
-	Function    string         // for Extism modules, which this version does not run
+	Function    string         // the entry of an Extism plug-in; "": the only one there is
 	Retry       *policy.Policy // nil: the queue's
 
 	given keys // what was written, so that a zero in the file still wins over a sidecar

@@ -59,6 +59,7 @@ type Config struct {
 	MaxIdle   int               // reused instances kept, 16
 	Values    map[string]string // config.NAME
 	Secrets   map[string]string // secret.NAME; never logged
+	Function  string            // the entry of an Extism plug-in; "": the only one there is
 	Send      []string          // queues that message_send may name
 	Sends     int               // messages of one run, 100
 	SendBytes int               // bytes of their heads and bodies, 8 MiB
@@ -112,6 +113,7 @@ type ModuleInfo struct {
 	Digest  string // SHA-256 of the file's bytes, hex
 	Size    int
 	Dialect Dialect
+	Entry   string   // the export that takes the messages; "" where none can
 	Imports []string // "module.name"
 	Exports []string
 	// MinMemory and MaxMemory are the module's own, bytes; MaxMemory 0: not stated.

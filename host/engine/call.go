@@ -62,6 +62,7 @@ type run struct {
 	httpCalls  int
 	httpWarned bool
 	response   *egress.Response // the last one
+	kernel     *kernel          // the instance's, of an Extism plug-in
 
 	scratch [64]byte // attributes that are numbers
 }

@@ -372,9 +372,7 @@ func (e *Engine) examine(wasm []byte, cfg Config) (loadable, error) {
 	if err != nil {
 		return l, refuse("not a valid module: %v", err)
 	}
-	l.info.Instances, l.info.InstancesWhy = expectedInstances(l.info.Dialect, cfg)
-	if err := e.check(&l.decoded, &l.info, cfg); err != nil {
-		return l, err
-	}
-	return l, nil
+	err = e.check(&l.decoded, &l.info, cfg)
+	l.info.Instances, l.info.InstancesWhy = expectedInstances(&l.info, cfg)
+	return l, err
 }

@@ -119,7 +119,7 @@ func TestRefused(t *testing.T) {
 		{"handle_global", nil, "the export handle is no function: handle: () -> i64 is needed"},
 		{"initialize_param", nil, "the exported function _initialize is (i32) -> (): () -> () is needed"},
 		{"start_param", nil, "the exported function _start is (i32) -> (): () -> () is needed"},
-		{"unknown_module", nil, "the import spin.go is unknown: there are guesthand_v1, wasi_snapshot_preview1 and env.abort"},
+		{"unknown_module", nil, "the import spin.go is unknown: there are guesthand_v1, extism:host/env, wasi_snapshot_preview1 and env.abort"},
 		{"unknown_name", nil, "the import guesthand_v1.payload_len is unknown: guesthand_v1 has attribute_read, error_write, http_body_read, " +
 			"http_body_size, http_header_read, http_send, kv_create, kv_delete, kv_get, kv_put, log_write, message_send, " +
 			"payload_read, payload_size, remaining, result_write, state_read, state_write"},
@@ -132,7 +132,13 @@ func TestRefused(t *testing.T) {
 		{"big_memory", nil, "the module needs 125 MiB of memory to start, the limit is 64 MiB: raise the handler's memory"},
 		{"big_table", nil, "a table of 100000000 elements is over the limit of 1048576"},
 		{"memory64", nil, "memory64 is not supported: compile for wasm32"},
-		{"extism", nil, "Extism plug-ins are not supported in this version: export handle: () -> i64 (native) or _start (command)"},
+		{"extism_user", nil, "the import extism:host/user.lookup is a function of the application that the plug-in was made for: " +
+			"guesthand offers those of extism:host/env and guesthand_v1"},
+		{"extism_none", nil, "the plug-in exports no function () -> i32: function = NAME under [handlers.JOB] names another that takes nothing"},
+		{"extism_name", nil, "the import extism:host/env.input is unknown: extism:host/env has alloc, config_get, error_get, error_set, free, " +
+			"get_log_level, http_headers, http_request, http_status_code, input_length, input_load_u64, input_load_u8, input_offset, " +
+			"input_set, length, length_unsafe, load_u64, load_u8, log_debug, log_error, log_info, log_trace, log_warn, memory_bytes, " +
+			"output_length, output_offset, output_set, reset, store_u64, store_u8, var_get, var_set"},
 	}
 	e := newEngine(t, engine.Options{})
 	for _, tt := range tests {

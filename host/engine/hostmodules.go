@@ -19,7 +19,7 @@ const (
 )
 
 // hostModules are what guests can import.
-var hostModules = []string{controlModule, abi.Module, envModule, wasi_snapshot_preview1.ModuleName}
+var hostModules = []string{controlModule, abi.Module, extismModule, envModule, wasi_snapshot_preview1.ModuleName}
 
 const (
 	i32 = api.ValueTypeI32
@@ -43,6 +43,8 @@ func hostModule(r wazero.Runtime, name string) wazero.HostModuleBuilder {
 		export(b, envFuncs)
 	case abi.Module:
 		export(b, nativeFuncs)
+	case extismModule:
+		export(b, extismFuncs)
 	case wasi_snapshot_preview1.ModuleName:
 		wasi_snapshot_preview1.NewFunctionExporter().ExportFunctions(b)
 		export(b, wasiFuncs)

@@ -21,10 +21,11 @@ type instance struct {
 	mod    api.Module
 	guest  api.Memory // mod's
 	memory *linearMemory
-	// entry is handle or _start. It is kept because looking an export up makes a new call
+	kernel *kernel // of an Extism plug-in
+	// entry is handle, _start or a plug-in's function. It is kept because looking an export up makes a new call
 	// stack of 12 KiB.
 	entry api.Function
-	stack [1]uint64 // the entry's parameters and results
+	stack [1]uint64 // the entry's result
 	runs  int
 	// startSize is the memory's size after the start, bytes.
 	startSize uint64
@@ -37,6 +38,10 @@ func (m *Module) start(c *Call) (*instance, abi.End) {
 	began := time.Now()
 	c.run.starting = true
 	inst := &instance{m: m, memory: &linearMemory{limit: m.cfg.Memory, onHeap: m.code.machine.closesOnDone}}
+	if m.dialect == Extism {
+		inst.kernel = &kernel{extismMemory: extismMemory{guest: inst.memory}}
+		c.run.kernel = inst.kernel
+	}
 	if cause := c.stopCause(); cause != "" {
 		c.finish()
 		return nil, abi.End{Cause: cause, Text: stopText(cause)}
@@ -44,6 +49,7 @@ func (m *Module) start(c *Call) (*instance, abi.End) {
 	if err := m.instantiate(c, inst); err != nil {
 		stopped := c.finish()
 		c.flushLines()
+		c.collect()
 		end := c.failed(inst, err, stopped)
 		if end.Cause == abi.Trap || end.Cause == abi.Load {
 			end = abi.End{Cause: abi.Load, Text: "an instance cannot start: " + end.Text}
@@ -69,18 +75,17 @@ func (m *Module) instantiate(c *Call, inst *instance) (err error) {
 		inst.mod = nil
 		return err
 	}
-	inst.guest = inst.mod.Memory()
-	entry := startExport
-	if m.dialect == Native {
-		entry = abi.HandleExport
-		if initialize := inst.mod.ExportedFunction(initializeExport); initialize != nil {
-			if err := initialize.CallWithStack(c, nil); err != nil {
-				return err
-			}
+	if len(m.decoded.memories) > 0 {
+		inst.guest = inst.mod.Memory()
+	}
+	for _, name := range m.starters {
+		var parameters [2]uint64 // hs_init's, of which there are none
+		if err := inst.mod.ExportedFunction(name).CallWithStack(c, parameters[:]); err != nil {
+			return err
 		}
 	}
-	if inst.entry = inst.mod.ExportedFunction(entry); inst.entry == nil {
-		return errors.New("the export " + entry + " is missing")
+	if inst.entry = inst.mod.ExportedFunction(m.entry); inst.entry == nil {
+		return errors.New("the export " + m.entry + " is missing")
 	}
 	return nil
 }
@@ -114,9 +119,9 @@ func (i *instance) reusable(size uint64) bool {
 
 func (i *instance) size() uint64 {
 	if i.guest == nil {
-		return 0
+		return i.memory.beside
 	}
-	return uint64(i.guest.Size())
+	return uint64(i.guest.Size()) + i.memory.beside
 }
 
 // close releases the instance. No call may run on it.
@@ -126,6 +131,9 @@ func (i *instance) close() {
 			i.m.engine.logger.Warn("an instance could not be closed", "job", i.m.cfg.Job, "err", err)
 		}
 		i.mod, i.guest, i.entry = nil, nil, nil
+	}
+	if i.kernel != nil {
+		i.kernel.drop()
 	}
 	i.memory.Free()
 }

@@ -12,6 +12,8 @@ import (
 // close-on-context-done may mark it closed; memory is then freed by the calling goroutine.
 type linearMemory struct {
 	limit   uint64 // bytes
+	size    uint64
+	beside  uint64 // what is claimed of the limit beside the memory itself
 	onHeap  bool
 	refused bool
 	space   space
@@ -33,13 +35,25 @@ func (l *linearMemory) Allocate(_, most uint64) experimental.LinearMemory {
 
 // Reallocate implements experimental.LinearMemory.
 func (l *linearMemory) Reallocate(size uint64) []byte {
-	if size <= l.limit {
+	if size <= l.limit && l.beside <= l.limit-size {
 		if b := l.space.resize(size); b != nil {
+			l.size = size
 			return b
 		}
 	}
 	l.refused = true
 	return nil
+}
+
+// claim sets what the host holds for the guest beside its memory, which counts against the
+// same limit. Where that is reached, the former claim stands.
+func (l *linearMemory) claim(total uint64) bool {
+	if total > l.beside && (total > l.limit || total > l.limit-min(l.size, l.limit)) {
+		l.refused = true
+		return false
+	}
+	l.beside = total
+	return true
 }
 
 // Free implements experimental.LinearMemory. It may be called twice: wazero does not free

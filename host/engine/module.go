@@ -53,6 +53,8 @@ type Module struct {
 	code     *code
 	decoded  decoded
 	dialect  Dialect
+	entry    string        // the export that takes the messages
+	starters []string      // the exports that start an instance
 	gone     chan struct{} // closed when closed and no run is left
 
 	mu      sync.Mutex
@@ -70,9 +72,10 @@ type Module struct {
 func newModule(e *Engine, cfg Config, l loadable, c *code) *Module {
 	m := &Module{
 		engine: e, cfg: cfg, sections: l.sections, code: c, decoded: l.decoded,
-		dialect: l.info.Dialect, info: l.info, gone: make(chan struct{}),
+		dialect: l.info.Dialect, entry: l.info.Entry, info: l.info,
+		starters: l.decoded.initializers(l.info.Dialect, l.info.Entry), gone: make(chan struct{}),
 	}
-	m.decided = l.info.Dialect != Native || cfg.Instances != Auto
+	m.decided = m.runsOnce() || cfg.Instances != Auto
 	m.reuse = m.decided && l.info.Instances == Reuse
 	return m
 }
@@ -194,19 +197,23 @@ func (m *Module) startOnce(ctx context.Context) (again bool, err error) {
 }
 
 // expectedInstances is what is known of the mode before an instance was started.
-func expectedInstances(d Dialect, cfg Config) (Instances, string) {
+func expectedInstances(info *ModuleInfo, cfg Config) (Instances, string) {
 	switch {
-	case d == Command:
+	case info.Dialect == Command || info.Entry == startExport:
 		return Fresh, "a command runs once in its memory"
 	case cfg.Instances != Auto:
 		return cfg.Instances, "configured"
-	case d == Native:
+	case info.Dialect != "":
 		return Auto, "decided when it is started: reuse if it draws random numbers then or takes long, else fresh"
 	}
 	return Auto, ""
 }
 
-// decideByStart chooses the mode of a native module by how an instance started, or says
+// runsOnce tells a module whose entry is _start: its exit code is an outcome, and its memory
+// serves no second message.
+func (m *Module) runsOnce() bool { return m.entry == startExport }
+
+// decideByStart chooses the mode of a native module or a plug-in by how an instance started, or says
 // that another start should be measured.
 func (m *Module) decideByStart(inst *instance, drewRandom bool) (again bool) {
 	m.mu.Lock()

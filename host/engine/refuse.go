@@ -59,7 +59,6 @@ const (
 	startExport      = "_start"
 	initializeExport = "_initialize"
 	memoryExport     = "memory"
-	extismModule     = "extism:host/env"
 )
 
 // dialectOf tells the dialect from imports and exports; "" is none.
@@ -75,27 +74,37 @@ func dialectOf(d *decoded) Dialect {
 	return ""
 }
 
-func checkDialect(d *decoded, info *ModuleInfo, _ Config) error {
-	switch info.Dialect {
-	case Extism:
-		return refuse("Extism plug-ins are not supported in this version: export handle: () -> i64 (native) or _start (command)")
-	case "":
+func checkDialect(_ *decoded, info *ModuleInfo, cfg Config) error {
+	switch {
+	case cfg.Function != "" && (info.Dialect == Native || info.Dialect == Command):
+		return refuse("function = %q is for Extism plug-ins, and this is a %s module: leave it out", cfg.Function, info.Dialect)
+	case info.Dialect == "":
 		return refuse("neither handle nor _start is exported: a native module exports handle: () -> i64, a command _start: () -> ()")
 	}
 	return nil
 }
 
-func checkEntry(d *decoded, info *ModuleInfo, _ Config) error {
-	if info.Dialect == Native {
-		if err := d.checkExport(abi.HandleExport, funcType{results: []byte{api.ValueTypeI64}}); err != nil {
-			return err
-		}
-		if d.exports[initializeExport] == nil {
-			return nil
-		}
-		return d.checkExport(initializeExport, funcType{})
+// checkEntry finds the function that takes the messages, and checks it and what starts an
+// instance.
+func checkEntry(d *decoded, info *ModuleInfo, cfg Config) (err error) {
+	entry := startExport
+	switch info.Dialect {
+	case Native:
+		entry = abi.HandleExport
+		err = d.checkExport(entry, funcType{results: []byte{api.ValueTypeI64}})
+	case Extism:
+		entry, err = d.chooseEntry(cfg.Function)
+	default:
+		err = d.checkExport(entry, funcType{})
 	}
-	return d.checkExport(startExport, funcType{})
+	if err != nil {
+		return err
+	}
+	info.Entry = entry
+	if info.Dialect == Command || d.exports[initializeExport] == nil {
+		return nil
+	}
+	return d.checkExport(initializeExport, funcType{})
 }
 
 // checkExport wants a function of exactly that type.
@@ -130,11 +139,12 @@ func checkMemory(d *decoded, info *ModuleInfo, cfg Config) error {
 	}
 	ex := d.exports[memoryExport]
 	switch {
+	case info.Dialect == Extism && len(d.memories) == 0: // it works on the host's blocks
 	case len(d.memories) == 0:
 		return refuse("the module has no memory: it must export one named memory")
 	case len(d.memories) > 1:
 		return refuse("the module has %d memories: exactly one is supported", len(d.memories))
-	case ex == nil || ex.kind != kindMemory:
+	case info.Dialect != Extism && (ex == nil || ex.kind != kindMemory):
 		return refuse("the module's memory is not exported: it must be exported under the name memory")
 	case info.MinMemory > cfg.Memory:
 		return refuse("the module needs %s of memory to start, the limit is %s: raise the handler's memory",
@@ -156,9 +166,13 @@ func (e *Engine) checkImports(d *decoded, _ *ModuleInfo, _ Config) error {
 		case "wasi_unstable":
 			return refuse("the import module wasi_unstable is WASI's obsolete first snapshot: compile for wasi_snapshot_preview1 (wasip1)")
 		}
+		if im.module == extismUserModule {
+			return refuse("the import %s is a function of the application that the plug-in was made for: guesthand offers those of %s and %s",
+				full, extismModule, abi.Module)
+		}
 		names, ok := e.metered.imports[im.module]
 		if !ok {
-			return refuse("the import %s is unknown: there are %s, wasi_snapshot_preview1 and env.abort", full, abi.Module)
+			return refuse("the import %s is unknown: there are %s, %s, wasi_snapshot_preview1 and env.abort", full, abi.Module, extismModule)
 		}
 		def, ok := names[im.name]
 		if !ok {

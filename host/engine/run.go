@@ -44,7 +44,7 @@ func (m *Module) Run(c *Call) (r Result) {
 	}
 	r.Output, r.State, r.StateWritten, r.LogDropped = c.run.output, c.run.state, c.run.stateSet, c.run.logDropped
 	r.Sends = c.run.sends
-	c.run.response = nil // may be large, and a Call lives on
+	c.run.response, c.run.kernel = nil, nil // may be large, and a Call lives on
 	r.Started, r.Duration = now, time.Since(now)
 	return r
 }
@@ -53,6 +53,10 @@ func (m *Module) Run(c *Call) (r Result) {
 func (m *Module) call(c *Call, inst *instance, end *abi.End) {
 	c.run.starting = false
 	inst.memory.refused = false
+	if c.run.kernel = inst.kernel; inst.kernel != nil {
+		inst.kernel.begin(inst.runs == 0, len(c.Payload))
+	}
+	inst.stack[0] = 0
 	inst.runs++
 	var err error
 	if cause := c.stopCause(); cause != "" {
@@ -62,9 +66,12 @@ func (m *Module) call(c *Call, inst *instance, end *abi.End) {
 	}
 	stopped := c.finish()
 	c.flushLines()
+	c.collect()
 	switch {
 	case err != nil || c.run.ended:
 		*end = c.failed(inst, err, stopped)
+	case m.dialect == Extism:
+		*end = c.outcome(abi.DecodeExit(uint32(inst.stack[0])))
 	case inst.stack[0] == 0 || m.dialect == Command: // the common case
 		end.Cause, end.Outcome.Kind = abi.Returned, abi.Success
 	default:
@@ -84,6 +91,10 @@ func (c *Call) flushLines() {
 
 // outcome is the end of a run that returned a code, with the guest's text.
 func (c *Call) outcome(o abi.Outcome) abi.End {
+	if o.Kind == abi.Success && c.run.m.dialect == Extism && c.run.errorText != "" {
+		// To Extism a call that sets an error has failed, whatever it returns.
+		o = abi.Outcome{Kind: abi.Retry, Code: abi.CodeRetry}
+	}
 	end := abi.End{Cause: abi.Returned, Outcome: o}
 	if o.Kind != abi.Success {
 		end.Text = joinText(o.Text, c.guestText(), ": ")

@@ -48,14 +48,18 @@ func procExit(c *Call, _ api.Module, stack []uint64) {
 	switch {
 	case c.run.starting:
 		c.abort(abi.Load, fmt.Sprintf("proc_exit(%d) while starting", code))
-	case c.run.m.dialect == Command:
+	case c.run.m.runsOnce():
 		if !c.run.ended {
 			c.run.ended = true
 			c.run.end = abi.End{Cause: abi.Returned, Outcome: abi.DecodeExit(code)}
 		}
 		panic(errEnded)
 	}
-	c.abort(abi.Exit, fmt.Sprintf("proc_exit(%d): a native module returns its outcome from handle", code))
+	what := "a native module"
+	if c.run.m.dialect == Extism {
+		what = "an Extism plug-in"
+	}
+	c.abort(abi.Exit, fmt.Sprintf("proc_exit(%d): %s returns its outcome from %s", code, what, c.run.m.entry))
 }
 
 func schedYield(c *Call, _ api.Module, stack []uint64) {

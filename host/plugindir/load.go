@@ -33,6 +33,7 @@ func EngineConfig(h config.Handler) engine.Config {
 		Recycle:   h.Recycle,
 		Values:    h.Config,
 		Secrets:   h.Secrets,
+		Function:  h.Function,
 		Send:      h.Send,
 		Sends:     h.SendMax,
 		SendBytes: h.SendBytes,
