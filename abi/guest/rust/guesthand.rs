@@ -92,13 +92,19 @@ fn finish<E: Cause>(handle: fn(&Message) -> core::result::Result<(), E>) -> Outc
         HOOK.call_once(|| std::panic::set_hook(Box::new(|info| write_error(&info.to_string()))));
     }
     match handle(&Message(())) {
-        Ok(()) => Outcome { code: 0, delay_ms: 0 },
+        Ok(()) => Outcome {
+            code: 0,
+            delay_ms: 0,
+        },
         Err(e) => {
             let e = e.into_error();
             if !e.text.as_str().is_empty() {
                 write_error(e.text.as_str());
             }
-            e.outcome.unwrap_or(Outcome { code: RETRY, delay_ms: 0 })
+            e.outcome.unwrap_or(Outcome {
+                code: RETRY,
+                delay_ms: 0,
+            })
         }
     }
 }
@@ -193,7 +199,11 @@ pub struct Error {
 impl Error {
     /// An error without a mark: a retry.
     pub fn new(text: impl Display) -> Error {
-        let mut e = Error { outcome: None, answer: None, text: Text::new() };
+        let mut e = Error {
+            outcome: None,
+            answer: None,
+            text: Text::new(),
+        };
         let _ = write!(e.text, "{}", text); // without std: too long a text is cut
         e
     }
@@ -206,7 +216,10 @@ impl Error {
     fn marked(mut self, code: u8, wait: Duration) -> Error {
         // Rounded up: a delay is never shortened.
         let ms = (wait.as_nanos() + 999_999) / 1_000_000;
-        self.outcome = Some(Outcome { code, delay_ms: ms.min(1 << 54) as u64 });
+        self.outcome = Some(Outcome {
+            code,
+            delay_ms: ms.min(1 << 54) as u64,
+        });
         self
     }
 
@@ -291,8 +304,17 @@ mod causes {
             }
         )*};
     }
-    cause!(&str, core::fmt::Error, core::str::Utf8Error, core::str::ParseBoolError);
-    cause!(core::num::ParseIntError, core::num::ParseFloatError, core::num::TryFromIntError);
+    cause!(
+        &str,
+        core::fmt::Error,
+        core::str::Utf8Error,
+        core::str::ParseBoolError
+    );
+    cause!(
+        core::num::ParseIntError,
+        core::num::ParseFloatError,
+        core::num::TryFromIntError
+    );
 }
 
 /// Puts words before an error's text and keeps its mark.
@@ -479,7 +501,11 @@ impl Message {
 
     /// The names of the message's headers.
     pub fn headers(&self) -> Vec<String> {
-        attribute("headers").unwrap_or_default().lines().map(String::from).collect()
+        attribute("headers")
+            .unwrap_or_default()
+            .lines()
+            .map(String::from)
+            .collect()
     }
 
     /// A header's first value, its name without regard to case.
@@ -533,7 +559,10 @@ pub fn attribute_into<'a>(name: &str, buf: &'a mut [u8]) -> Option<&'a [u8]> {
 fn number(name: &str) -> u64 {
     let digits = &mut [0; 24];
     let digits = attribute_into(name, digits).unwrap_or_default();
-    digits.iter().filter(|d| d.is_ascii_digit()).fold(0, |n, d| n * 10 + u64::from(d - b'0'))
+    digits
+        .iter()
+        .filter(|d| d.is_ascii_digit())
+        .fold(0, |n, d| n * 10 + u64::from(d - b'0'))
 }
 
 /// The time until the run's deadline or, once the host is stopping, until the end of its drain. At
@@ -569,7 +598,12 @@ pub struct Request<'a> {
 
 impl Default for Request<'_> {
     fn default() -> Self {
-        Request { method: "GET", url: "", headers: &[], body: &[] }
+        Request {
+            method: "GET",
+            url: "",
+            headers: &[],
+            body: &[],
+        }
     }
 }
 
@@ -585,7 +619,10 @@ pub struct Response {
 pub fn fetch(r: &Request) -> core::result::Result<Response, Error> {
     let mut head = Head::new();
     let body = r.body;
-    let n = match head.first(r.method, r.url).and_then(|()| head.lines(r.headers)) {
+    let n = match head
+        .first(r.method, r.url)
+        .and_then(|()| head.lines(r.headers))
+    {
         Ok(()) => unsafe {
             let head = head.text.as_str();
             host::http_send(head.as_ptr(), head.len(), body.as_ptr(), body.len())
@@ -606,7 +643,9 @@ impl Response {
 
     /// As much of a header's value as fits.
     pub fn header_into<'a>(&self, name: &str, buf: &'a mut [u8]) -> Option<&'a [u8]> {
-        let n = unsafe { host::http_header_read(name.as_ptr(), name.len(), buf.as_mut_ptr(), buf.len()) };
+        let n = unsafe {
+            host::http_header_read(name.as_ptr(), name.len(), buf.as_mut_ptr(), buf.len())
+        };
         if n < 0 {
             return None;
         }
@@ -657,7 +696,9 @@ impl Response {
 pub fn parse_retry_after(value: &[u8], date: &[u8]) -> Duration {
     const YEAR: u64 = 365 * 24 * 3600;
     let seconds = if !value.is_empty() && value.iter().all(u8::is_ascii_digit) {
-        value.iter().fold(0, |n: u64, d| n.saturating_mul(10).saturating_add(u64::from(d - b'0')))
+        value.iter().fold(0, |n: u64, d| {
+            n.saturating_mul(10).saturating_add(u64::from(d - b'0'))
+        })
     } else {
         match (http_date(value), http_date(date)) {
             (Some(until), Some(now)) => until.saturating_sub(now),
@@ -674,13 +715,17 @@ fn http_date(s: &[u8]) -> Option<u64> {
     }
     let two = |i: usize| -> Option<u64> {
         let (a, b) = (s[i], s[i + 1]);
-        (a.is_ascii_digit() && b.is_ascii_digit()).then(|| u64::from(a - b'0') * 10 + u64::from(b - b'0'))
+        (a.is_ascii_digit() && b.is_ascii_digit())
+            .then(|| u64::from(a - b'0') * 10 + u64::from(b - b'0'))
     };
-    let month = b"JanFebMarAprMayJunJulAugSepOctNovDec".chunks(3).position(|m| *m == s[8..11])? as u64;
+    let month = b"JanFebMarAprMayJunJulAugSepOctNovDec"
+        .chunks(3)
+        .position(|m| *m == s[8..11])? as u64;
     let (day, year) = (two(5)?, two(12)? * 100 + two(14)?);
     // Days since 1970 with years that begin in March, so that the leap day is the last.
     let y = year.checked_sub((month < 2) as u64)?;
-    let days = (365 * y + y / 4 - y / 100 + y / 400 + (153 * ((month + 10) % 12) + 2) / 5 + day).checked_sub(719469)?;
+    let days = (365 * y + y / 4 - y / 100 + y / 400 + (153 * ((month + 10) % 12) + 2) / 5 + day)
+        .checked_sub(719469)?;
     Some(((days * 24 + two(17)?) * 60 + two(20)?) * 60 + two(23)?)
 }
 
@@ -706,7 +751,10 @@ pub fn kv_get(key: impl AsRef<[u8]>) -> core::result::Result<Option<Vec<u8>>, Er
 }
 
 /// As much of a key's value as fits.
-pub fn kv_get_into(key: impl AsRef<[u8]>, buf: &mut [u8]) -> core::result::Result<Option<&[u8]>, Error> {
+pub fn kv_get_into(
+    key: impl AsRef<[u8]>,
+    buf: &mut [u8],
+) -> core::result::Result<Option<&[u8]>, Error> {
     let size = kv_read(key.as_ref(), buf)?;
     Ok(size.map(move |size| &buf[..size.min(buf.len())]))
 }
@@ -725,14 +773,22 @@ fn absent(doing: &str, n: i32) -> core::result::Result<Option<usize>, Error> {
 }
 
 /// Stores a value for `ttl`, zero for good.
-pub fn kv_put(key: impl AsRef<[u8]>, value: &[u8], ttl: Duration) -> core::result::Result<(), Error> {
+pub fn kv_put(
+    key: impl AsRef<[u8]>,
+    value: &[u8],
+    ttl: Duration,
+) -> core::result::Result<(), Error> {
     let (key, ttl) = (key.as_ref(), ttl.as_millis() as i64);
     let n = unsafe { host::kv_put(key.as_ptr(), key.len(), value.as_ptr(), value.len(), ttl) };
     asked("kv put", n).map(drop)
 }
 
 /// Stores a value only where there is none. Of all that try at once, on any host, one is told true.
-pub fn kv_create(key: impl AsRef<[u8]>, value: &[u8], ttl: Duration) -> core::result::Result<bool, Error> {
+pub fn kv_create(
+    key: impl AsRef<[u8]>,
+    value: &[u8],
+    ttl: Duration,
+) -> core::result::Result<bool, Error> {
     let (key, ttl) = (key.as_ref(), ttl.as_millis() as i64);
     let n = unsafe { host::kv_create(key.as_ptr(), key.len(), value.as_ptr(), value.len(), ttl) };
     Ok(asked("kv create", n)? == 0)
@@ -767,7 +823,12 @@ pub fn send(o: &Outgoing) -> core::result::Result<(), Error> {
     let n = match head.outgoing(o) {
         Ok(()) => unsafe {
             let head = head.text.as_str();
-            host::message_send(head.as_ptr(), head.len(), o.payload.as_ptr(), o.payload.len())
+            host::message_send(
+                head.as_ptr(),
+                head.len(),
+                o.payload.as_ptr(),
+                o.payload.len(),
+            )
         },
         Err(n) => n,
     };
@@ -784,7 +845,9 @@ impl Head {
     const MALFORMED: i32 = -5;
 
     fn new() -> Head {
-        Head { text: HeadText::new() }
+        Head {
+            text: HeadText::new(),
+        }
     }
 
     fn first(&mut self, a: &str, b: &str) -> core::result::Result<(), i32> {
@@ -809,7 +872,9 @@ impl Head {
     }
 
     fn lines(&mut self, headers: &[(&str, &str)]) -> core::result::Result<(), i32> {
-        headers.iter().try_for_each(|(name, value)| self.line(name, value))
+        headers
+            .iter()
+            .try_for_each(|(name, value)| self.line(name, value))
     }
 
     fn outgoing(&mut self, o: &Outgoing) -> core::result::Result<(), i32> {
@@ -843,7 +908,10 @@ pub struct Fixed<const N: usize> {
 
 impl<const N: usize> Fixed<N> {
     pub fn new() -> Self {
-        Fixed { bytes: [0; N], len: 0 }
+        Fixed {
+            bytes: [0; N],
+            len: 0,
+        }
     }
 
     pub fn as_str(&self) -> &str {
@@ -896,14 +964,32 @@ mod host {
         pub fn remaining() -> i64;
         pub fn state_read(dst: *mut u8, len: usize) -> i32;
         pub fn state_write(ptr: *const u8, len: usize) -> i32;
-        pub fn http_send(head: *const u8, head_len: usize, body: *const u8, body_len: usize) -> i32;
+        pub fn http_send(head: *const u8, head_len: usize, body: *const u8, body_len: usize)
+            -> i32;
         pub fn http_header_read(name: *const u8, name_len: usize, dst: *mut u8, len: usize) -> i32;
         pub fn http_body_size() -> i32;
         pub fn http_body_read(dst: *mut u8, len: usize, offset: usize) -> i32;
         pub fn kv_get(key: *const u8, key_len: usize, dst: *mut u8, len: usize) -> i32;
-        pub fn kv_put(key: *const u8, key_len: usize, val: *const u8, val_len: usize, ttl_ms: i64) -> i32;
-        pub fn kv_create(key: *const u8, key_len: usize, val: *const u8, val_len: usize, ttl_ms: i64) -> i32;
+        pub fn kv_put(
+            key: *const u8,
+            key_len: usize,
+            val: *const u8,
+            val_len: usize,
+            ttl_ms: i64,
+        ) -> i32;
+        pub fn kv_create(
+            key: *const u8,
+            key_len: usize,
+            val: *const u8,
+            val_len: usize,
+            ttl_ms: i64,
+        ) -> i32;
         pub fn kv_delete(key: *const u8, key_len: usize) -> i32;
-        pub fn message_send(head: *const u8, head_len: usize, body: *const u8, body_len: usize) -> i32;
+        pub fn message_send(
+            head: *const u8,
+            head_len: usize,
+            body: *const u8,
+            body_len: usize,
+        ) -> i32;
     }
 }

@@ -10,7 +10,10 @@ pub fn on_message(m: &Message) -> guesthand::Result {
         return write(m, &(n + 1).to_string());
     }
     let payload = m.payload();
-    let end = payload.iter().position(|b| *b == b'\n').unwrap_or(payload.len());
+    let end = payload
+        .iter()
+        .position(|b| *b == b'\n')
+        .unwrap_or(payload.len());
     let rest = payload.get(end + 1..).unwrap_or_default();
     match &payload[..end] {
         b"" => write(m, "empty"),
@@ -22,7 +25,11 @@ pub fn on_message(m: &Message) -> guesthand::Result {
 
 fn operate(m: &Message, op: &str, rest: &str) -> guesthand::Result {
     let mut lines = rest.split('\n').chain(std::iter::repeat(""));
-    let (first, second, third) = (lines.next().unwrap_or(""), lines.next().unwrap_or(""), lines.next().unwrap_or(""));
+    let (first, second, third) = (
+        lines.next().unwrap_or(""),
+        lines.next().unwrap_or(""),
+        lines.next().unwrap_or(""),
+    );
     match op {
         "fail" => fail(first, second, third),
         "wrap" => Ok(fail(first, second, third).context("outer")?),
@@ -54,10 +61,21 @@ fn operate(m: &Message, op: &str, rest: &str) -> guesthand::Result {
             write(m, &wait.as_millis().to_string())
         }
         "http" => {
-            let response = fetch(&Request { url: first, ..Request::default() })?;
+            let response = fetch(&Request {
+                url: first,
+                ..Request::default()
+            })?;
             response.check()?;
             let header = response.header("X-Test").unwrap_or_default();
-            write(m, &format!("{} {} {}", response.status, header, String::from_utf8(response.body())?))
+            write(
+                m,
+                &format!(
+                    "{} {} {}",
+                    response.status,
+                    header,
+                    String::from_utf8(response.body())?
+                ),
+            )
         }
         "kv" => write(m, &kv().join(",")),
         "send" => write(m, &answer(send_one("yes"), |()| "ok".into())),
@@ -119,16 +137,30 @@ fn attributes(m: &Message) -> String {
         ("interruptions", m.interruptions().to_string()),
         ("max_attempts", m.max_attempts().to_string()),
         ("enqueued_at", m.enqueued_at().to_string()),
-        ("deadline", if m.deadline() > m.enqueued_at() { "later" } else { "none" }.into()),
+        (
+            "deadline",
+            if m.deadline() > m.enqueued_at() {
+                "later"
+            } else {
+                "none"
+            }
+            .into(),
+        ),
         ("headers", m.headers().join(",")),
         ("header", m.header("x-tag").unwrap_or_default()),
         ("config", config("color").unwrap_or_default()),
         ("secret", secret("key").unwrap_or_default()),
-        ("section", String::from_utf8_lossy(&section("conformance").unwrap_or_default()).into_owned()),
+        (
+            "section",
+            String::from_utf8_lossy(&section("conformance").unwrap_or_default()).into_owned(),
+        ),
         ("traceparent", m.traceparent().unwrap_or_default()),
         ("none", config("none").unwrap_or_else(|| "absent".into())),
     ];
-    lines.iter().map(|(name, value)| format!("{}={}\n", name, value)).collect()
+    lines
+        .iter()
+        .map(|(name, value)| format!("{}={}\n", name, value))
+        .collect()
 }
 
 fn big(m: &Message, mut n: usize) -> guesthand::Result {
@@ -150,9 +182,23 @@ fn answer<T>(r: std::result::Result<T, Error>, ok: impl Fn(T) -> String) -> Stri
 
 fn kv() -> Vec<String> {
     let hour = Duration::from_secs(3600);
-    let get = || answer(kv_get("k"), |v| v.map_or("absent".into(), |v| String::from_utf8_lossy(&v).into_owned()));
-    let create = |value: &[u8]| answer(kv_create("k", value, hour), |new| if new { "created" } else { "exists" }.into());
-    let delete = || answer(kv_delete("k"), |was| if was { "ok" } else { "absent" }.into());
+    let get = || {
+        answer(kv_get("k"), |v| {
+            v.map_or("absent".into(), |v| {
+                String::from_utf8_lossy(&v).into_owned()
+            })
+        })
+    };
+    let create = |value: &[u8]| {
+        answer(kv_create("k", value, hour), |new| {
+            if new { "created" } else { "exists" }.into()
+        })
+    };
+    let delete = || {
+        answer(kv_delete("k"), |was| {
+            if was { "ok" } else { "absent" }.into()
+        })
+    };
     vec![
         get(),
         create(b"1"),
