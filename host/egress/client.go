@@ -113,9 +113,8 @@ func (c *Client) do(ctx context.Context, r Request) (*Response, error) {
 
 // read reads the body, which may be compressed and claim any length.
 func (c *Client) read(res *http.Response) ([]byte, error) {
-	tooLarge := fmt.Errorf("%w: the response of %s is over %d bytes", ErrTooLarge, res.Request.URL.Host, c.o.MaxResponse)
 	if res.ContentLength > int64(c.o.MaxResponse) && res.Request.Method != http.MethodHead {
-		return nil, tooLarge
+		return nil, c.tooLarge(res)
 	}
 	var body bytes.Buffer
 	body.Grow(int(min(max(res.ContentLength, 0), 64<<10)) + bytes.MinRead)
@@ -123,9 +122,13 @@ func (c *Client) read(res *http.Response) ([]byte, error) {
 		return nil, err
 	}
 	if body.Len() > c.o.MaxResponse {
-		return nil, tooLarge
+		return nil, c.tooLarge(res)
 	}
 	return body.Bytes(), nil
+}
+
+func (c *Client) tooLarge(res *http.Response) error {
+	return fmt.Errorf("%w: the response of %s is over %d bytes", ErrTooLarge, res.Request.URL.Host, c.o.MaxResponse)
 }
 
 // request is what the guest asks for as net/http has it. Whether it may be sent is the guard's

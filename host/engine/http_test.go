@@ -241,7 +241,7 @@ func BenchmarkHTTPSend(b *testing.B) {
 	defer server.Close()
 	client := egress.New(egress.Options{Allow: allow(b, server.URL), Private: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
 	defer client.Close()
-	m := load(b, newEngine(b, engine.Options{}), wat(b, "http"), engine.Config{HTTP: client, MaxIdle: 16})
+	m := load(b, newEngine(b, engine.Options{}), wat(b, "http"), engine.Config{HTTP: client, Instances: engine.Reuse})
 	payload := []byte(hosttest.Asking(1, "POST "+server.URL+"/\nContent-Type: text/plain", "Date", strings.Repeat("x", 1024)))
 	ours := func(n int) {
 		var c engine.Call
