@@ -2,8 +2,10 @@ package engine_test
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,6 +17,7 @@ import (
 
 	"github.com/guesthand/guesthand/abi"
 	"github.com/guesthand/guesthand/drivers"
+	"github.com/guesthand/guesthand/host/egress"
 	"github.com/guesthand/guesthand/host/engine"
 )
 
@@ -46,6 +49,7 @@ var (
 		"Retry-After past": "WAT has no SDK to read the header",
 		"Retry-After junk": "WAT has no SDK to read the header",
 		"Retry-After huge": "WAT has no SDK to read the header",
+		"http 503, date":   "WAT has no SDK to read a date",
 		"send broken":      "WAT has no SDK to look at a header's value",
 	}
 )
@@ -161,6 +165,12 @@ var conformance = []conformanceRow{
 	{name: "Retry-After huge", payload: "retry-after\n999999999999\n", want: output("31536000000")},
 
 	{name: "http, not granted", payload: "http\nhttps://example.com/", want: returned("retry", "GET https://example.com/: not granted")},
+	{name: "http", payload: "http\nhttps://example.com/ok", cfg: "granted", want: output("200 yes, it is body")},
+	{name: "http 429", payload: "http\nhttps://example.com/429", cfg: "granted", want: wait("retry-after", 2*time.Minute, "the server answered 429")},
+	{name: "http 503, date", payload: "http\nhttps://example.com/503-date", cfg: "granted", want: wait("retry-after", 90*time.Second, "the server answered 503")},
+	{name: "http 503", payload: "http\nhttps://example.com/503", cfg: "granted", want: returned("retry", "the server answered 503")},
+	{name: "http 404, with Retry-After", payload: "http\nhttps://example.com/404", cfg: "granted", want: returned("retry", "the server answered 404")},
+	{name: "http, nobody there", payload: "http\nhttps://nobody.example/", cfg: "granted", want: returned("retry", "GET https://nobody.example/: not available")},
 	{name: "kv, not granted", payload: "kv", want: output(strings.TrimSuffix(strings.Repeat("not granted,", 8), ","))},
 	{name: "kv", payload: "kv", cfg: "granted", want: output("absent,created,exists,1,ok,3,ok,absent")},
 	{name: "send, not granted", payload: "send", want: output("not granted")},
@@ -173,6 +183,35 @@ var conformance = []conformanceRow{
 	{name: "loop", payload: "loop", cfg: "hasty", want: fate{word: "retry", text: "deadline of 200ms exceeded"}, cause: abi.Timeout},
 	{name: "grow", payload: "grow", want: fate{word: "retry", text: "memory limit of 64 MiB reached"}, cause: abi.Memory},
 	{name: "unknown", payload: "fly", want: returned("permanent", "unknown operation fly")},
+}
+
+// servers answers requests by their URL.
+type servers struct{}
+
+func (servers) Do(_ context.Context, r egress.Request) (*egress.Response, error) {
+	answer := func(status int, header ...string) (*egress.Response, error) {
+		h := http.Header{}
+		for i := 0; i < len(header); i += 2 {
+			h.Set(header[i], header[i+1])
+		}
+		return &egress.Response{Status: status, Header: h, Body: []byte("body")}, nil
+	}
+	if r.Method != "GET" || len(r.Body) > 0 {
+		return answer(405)
+	}
+	switch strings.TrimPrefix(r.URL, "https://example.com/") {
+	case "ok":
+		return answer(200, "X-Test", "yes, it is")
+	case "429":
+		return answer(429, "Retry-After", "120")
+	case "503-date":
+		return answer(503, "Retry-After", "Thu, 29 Feb 2024 00:00:30 GMT", "Date", "Wed, 28 Feb 2024 23:59:00 GMT")
+	case "503":
+		return answer(503)
+	case "404":
+		return answer(404, "Retry-After", "120")
+	}
+	return nil, fmt.Errorf("%w: no such host", egress.ErrUnavailable)
 }
 
 var longValue = strings.Repeat("longer than any first buffer ", 40)
@@ -238,7 +277,7 @@ func conform(t *testing.T, e *engine.Engine, g guest, mode engine.Instances) {
 		Values: map[string]string{"color": longValue}, Secrets: map[string]string{"key": "s3cret"},
 	}
 	modules := map[string]*engine.Module{"": load(t, e, wasm, cfg)}
-	cfg.Send = []string{"next"}
+	cfg.Send, cfg.HTTP = []string{"next"}, servers{}
 	modules["granted"] = load(t, e, wasm, cfg)
 	cfg.Timeout = 200 * time.Millisecond
 	modules["hasty"] = load(t, e, wasm, cfg)

@@ -10,11 +10,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"sync"
 	"testing"
 )
 
-// source is how a sample handler comes to its module.
+// source is how a sample handler comes to its module. A name that ends in -rust is the committed
+// module beside a handler of the same name in Go.
 type source struct {
 	flags []string // of go build; nil: the module is committed
 	once  sync.Once
@@ -23,10 +25,16 @@ type source struct {
 }
 
 var sources = map[string]*source{
-	"github":    {flags: []string{"-buildmode=c-shared"}},
-	"orders":    {flags: []string{"-buildmode=c-shared"}},
-	"ping":      {},
-	"wordcount": {flags: []string{"-ldflags=-s -w"}},
+	"github":         {flags: []string{"-buildmode=c-shared"}},
+	"orders":         {flags: []string{"-buildmode=c-shared"}},
+	"ping":           {},
+	"poller":         {flags: []string{"-buildmode=c-shared"}},
+	"poller-rust":    {},
+	"validator":      {flags: []string{"-buildmode=c-shared"}},
+	"validator-rust": {},
+	"webhook":        {flags: []string{"-buildmode=c-shared"}},
+	"webhook-rust":   {},
+	"wordcount":      {flags: []string{"-ldflags=-s -w"}},
 }
 
 // Build writes the sample handlers into a folder of the test's own, as JOB.wasm, and returns
@@ -69,6 +77,7 @@ func (s *source) build(job string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	job = strings.TrimSuffix(job, "-rust")
 	from := filepath.Join(here, "..", job)
 	if s.flags == nil {
 		return os.ReadFile(filepath.Join(from, job+".wasm"))
