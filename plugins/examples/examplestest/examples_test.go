@@ -78,8 +78,8 @@ func TestOrdersOutcomes(t *testing.T) {
 		{name: "retry", payload: `{"id": "1", "simulate": "retry", ` + items + `}`, word: "retry", code: 1, cause: abi.Returned, text: "did not answer"},
 		{name: "busy", payload: `{"id": "1", "simulate": "busy", "wait": "30s", ` + items + `}`, word: "retry-after", code: 10, cause: abi.Returned, delay: 30 * time.Second, text: "busy"},
 		{name: "not before", payload: fmt.Sprintf(`{"id": "1", "not_before": %q, %s}`, hour.Format(time.RFC3339Nano), items), word: "delay", code: 11, cause: abi.Returned, delay: time.Hour, text: "not to be handled before"},
-		{name: "not JSON", payload: `{"id": `, word: "permanent", code: 12, cause: abi.Returned, text: "not an order: "},
-		{name: "no payload", payload: ``, word: "permanent", code: 12, cause: abi.Returned, text: "not an order: "},
+		{name: "not JSON", payload: `{"id": `, word: "permanent", code: 12, cause: abi.Returned, text: "decode the payload: "},
+		{name: "no payload", payload: ``, word: "permanent", code: 12, cause: abi.Returned, text: "decode the payload: "},
 		{name: "no id", payload: `{` + items + `}`, word: "permanent", code: 12, cause: abi.Returned, text: "it has no id"},
 		{name: "no items", payload: `{"id": "1"}`, word: "permanent", code: 12, cause: abi.Returned, text: `bad order "1": it has no items`},
 		{name: "bad quantity", payload: `{"id": "1", "items": [{"sku": "tea", "qty": 0, "price": 1}]}`, word: "permanent", code: 12, cause: abi.Returned, text: "item 1 (tea): quantity 0"},
@@ -162,7 +162,7 @@ func TestGithubRefusesOtherInput(t *testing.T) {
 	m := load(t, "github", engine.Config{})
 	for _, payload := range []string{"", "zen", "[]", "null", `{"action": "opened"`} {
 		r := run(m, engine.Input{Payload: []byte(payload)})
-		if r.End.CodeOrNone() != 12 || !strings.HasPrefix(r.End.Text, "not a webhook's payload: ") {
+		if r.End.CodeOrNone() != 12 || !strings.HasPrefix(r.End.Text, "decode the payload: ") {
 			t.Errorf("%q: code %d, %s", payload, r.End.CodeOrNone(), r.End.Text)
 		}
 	}

@@ -7,9 +7,10 @@
 package main
 
 import (
-	"encoding/json"
-	"fmt"
+	"errors"
 	"strings"
+
+	guesthand "github.com/guesthand/guesthand/abi/guest/go"
 )
 
 // summary is the handler's result.
@@ -26,24 +27,17 @@ type summary struct {
 func main() {} // needed by the compiler, never called
 
 //go:wasmexport handle
-func handle() int64 {
+func export() int64 { return guesthand.Run(handle) }
+
+func handle(m *guesthand.Message) error {
 	var e event
-	if err := json.Unmarshal(payload(), &e); err != nil {
-		errorWrite(fmt.Sprintf("not a webhook's payload: %v", err))
-		return permanent
+	if err := m.JSON(&e); err != nil {
+		return err
 	}
 	if e == nil {
-		errorWrite("not a webhook's payload: null")
-		return permanent
+		return guesthand.Permanent(errors.New("decode the payload: null is no object"))
 	}
-	s := summarise(attribute("header.X-GitHub-Event"), e)
-	b, err := json.Marshal(s)
-	if err != nil {
-		errorWrite(fmt.Sprintf("write the summary: %v", err))
-		return retry
-	}
-	resultWrite(string(b))
-	return success
+	return m.WriteJSON(summarise(m.Header("X-GitHub-Event"), e))
 }
 
 func summarise(name string, e event) summary {

@@ -20,12 +20,13 @@
 package main
 
 import (
-	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
-	"strconv"
 	"time"
 	"unsafe"
+
+	guesthand "github.com/guesthand/guesthand/abi/guest/go"
 )
 
 type order struct {
@@ -54,21 +55,23 @@ type receipt struct {
 func main() {} // needed by the compiler, never called
 
 //go:wasmexport handle
-func handle() int64 {
+func export() int64 { return guesthand.Run(handle) }
+
+func handle(m *guesthand.Message) error {
 	var o order
-	if err := json.Unmarshal(payload(), &o); err != nil {
-		return fail(permanent, "not an order: %v", err)
+	if err := m.JSON(&o); err != nil {
+		return err
 	}
 	if err := o.check(); err != nil {
-		return fail(permanent, "bad order %q: %v", o.ID, err)
+		return guesthand.Permanent(fmt.Errorf("bad order %q: %w", o.ID, err))
 	}
 	if early := time.Until(o.NotBefore); early > 0 {
-		return fail(delay, "order %s is not to be handled before %s", o.ID, o.NotBefore.Format(time.RFC3339)) | milliseconds(early)
+		return guesthand.Delay(fmt.Errorf("order %s is not to be handled before %s", o.ID, o.NotBefore.Format(time.RFC3339)), early)
 	}
-	if o.Simulate != "" && (o.Times == 0 || o.setbacks() < o.Times) {
+	if o.Simulate != "" && (o.Times == 0 || m.Failures()+m.Delays() < o.Times) {
 		return o.simulate()
 	}
-	return o.complete()
+	return o.complete(m)
 }
 
 // check says what is wrong with an order.
@@ -92,44 +95,36 @@ func (o order) check() error {
 	return nil
 }
 
-func (o order) complete() int64 {
-	r := receipt{Order: o.ID, Attempt: number("attempt")}
+func (o order) complete(m *guesthand.Message) error {
+	r := receipt{Order: o.ID, Attempt: m.Attempt()}
 	var cents int64
 	for _, it := range o.Items {
 		r.Items += it.Qty
 		cents += int64(it.Qty) * int64(math.Round(it.Price*100))
 	}
 	r.Total = float64(cents) / 100
-	b, err := json.Marshal(r)
-	if err != nil {
-		return fail(retry, "write the receipt: %v", err)
-	}
-	logWrite(levelInfo, fmt.Sprintf("order %s: %d items, %.2f in all", r.Order, r.Items, r.Total))
-	resultWrite(string(b))
-	return success
+	guesthand.Logf(guesthand.LevelInfo, "order %s: %d items, %.2f in all", r.Order, r.Items, r.Total)
+	return m.WriteJSON(r)
 }
 
-// setbacks is how often this message failed or was put off before.
-func (o order) setbacks() int { return number("failures") + number("delays") }
-
 // simulate goes wrong in the way that the order asks for.
-func (o order) simulate() int64 {
+func (o order) simulate() error {
 	wait, err := time.ParseDuration(o.Wait)
 	if o.Wait != "" && err != nil {
-		return fail(permanent, "bad order %q: wait: %v", o.ID, err)
+		return guesthand.Permanent(fmt.Errorf("bad order %q: wait: %w", o.ID, err))
 	}
 	switch o.Simulate {
 	case "retry":
-		return fail(retry, "the stock service did not answer")
+		return errors.New("the stock service did not answer")
 	case "busy":
-		return fail(retryAfter, "the stock service is busy") | milliseconds(wait)
+		return guesthand.RetryAfter(errors.New("the stock service is busy"), wait)
 	case "reject":
-		return fail(reject, "order %s is for another shop", o.ID)
+		return guesthand.Reject(fmt.Errorf("order %s is for another shop", o.ID))
 	case "pause":
-		return fail(pause, "the stock service is closed") | milliseconds(wait)
+		return guesthand.Pause(errors.New("the stock service is closed"), wait)
 	case "panic":
 		var none *order
-		return int64(none.Times)
+		return fmt.Errorf("%d times", none.Times)
 	case "trap":
 		var b byte // and a claim that there are 4 GiB of it
 		payloadRead(unsafe.Pointer(&b), math.MaxUint32, 0)
@@ -137,24 +132,8 @@ func (o order) simulate() int64 {
 		for {
 		}
 	}
-	return fail(permanent, "bad order %q: it cannot simulate %q", o.ID, o.Simulate)
+	return guesthand.Permanent(fmt.Errorf("bad order %q: it cannot simulate %q", o.ID, o.Simulate))
 }
 
-// fail sets the run's error text and returns the outcome code.
-func fail(code int64, format string, args ...any) int64 {
-	errorWrite(fmt.Sprintf(format, args...))
-	return code
-}
-
-// milliseconds is a wait as the outcome carries it, rounded up.
-func milliseconds(d time.Duration) int64 {
-	return (d + time.Millisecond - 1).Milliseconds() << 8
-}
-
-func number(name string) int {
-	n, err := strconv.Atoi(attribute(name))
-	if err != nil {
-		return 0
-	}
-	return n
-}
+//go:wasmimport guesthand_v1 payload_read
+func payloadRead(dst unsafe.Pointer, size, offset uint32) int32
