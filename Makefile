@@ -46,6 +46,7 @@ check-format:
 
 check-vet:
 	go vet ./... ./.make/summary
+	go vet -C cmd/peerbench ./...
 
 check-wasi:
 	@for dir in $(WASI_DIRS); do echo "$(WASI) go vet $$dir"; $(WASI) go vet "$$dir"; done
@@ -72,6 +73,7 @@ cover: ## run all tests and show what they cover; details in coverage.html
 
 bench: ## run the benchmarks
 	go test -run '^$$' -bench . -benchmem ./...
+	go test -C cmd/peerbench -run '^$$' -bench . -benchmem ./...
 
 clean: ## remove what build and cover left; data/ and plugins/ stay
 	rm -rf bin coverage.out coverage.html

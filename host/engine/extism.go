@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -240,7 +241,7 @@ func (c *Call) collect() {
 		return
 	}
 	if b, ok := k.slice(k.output, k.outputSize); ok && len(b) > 0 {
-		c.run.output = append([]byte(nil), b...)
+		c.run.output = bytes.Clone(b)
 	}
 	if b := k.block(k.failure); len(b) > 0 {
 		c.run.errorText = cutText(b, c.run.m.cfg.ErrorText)
@@ -258,8 +259,18 @@ func (c *Call) give(b []byte) uint64 {
 	return at
 }
 
+// text is a block that a call is about; what is no block is empty. An offset beyond the memory
+// is a trap.
+func (c *Call) text(what string, at uint64) []byte {
+	k := c.run.kernel
+	if at > max(uint64(len(k.bytes)), pageSize) {
+		c.outside(what)
+	}
+	return k.block(at)
+}
+
 func extismConfigGet(c *Call, _ api.Module, stack []uint64) {
-	name := c.run.kernel.block(stack[0])
+	name := c.text("config_get", stack[0])
 	c.charge(len(name))
 	value, ok := c.setting(name)
 	stack[0] = 0
@@ -298,7 +309,7 @@ func (c *Call) attribute(name []byte) (string, bool) {
 
 func extismVarGet(c *Call, _ api.Module, stack []uint64) {
 	k := c.run.kernel
-	name := k.block(stack[0])
+	name := c.text("var_get", stack[0])
 	c.charge(len(name))
 	value, ok := k.vars[string(name)]
 	k.release(stack[0])
@@ -311,12 +322,12 @@ func extismVarGet(c *Call, _ api.Module, stack []uint64) {
 // extismVarSet keeps a value for this instance; no block takes it away.
 func extismVarSet(c *Call, _ api.Module, stack []uint64) {
 	k := c.run.kernel
-	block := k.block(stack[0])
-	c.charge(len(block) + int(k.length(stack[1])))
+	block, value := c.text("var_set", stack[0]), c.text("var_set", stack[1])
+	c.charge(len(block) + len(value))
 	if len(block) > maxVars {
 		c.abort(abi.Limit, varsText)
 	}
-	name, value := string(block), k.block(stack[1])
+	name := string(block)
 	k.release(stack[0])
 	size := 0
 	if old, ok := k.vars[name]; ok {
@@ -336,7 +347,7 @@ func extismVarSet(c *Call, _ api.Module, stack []uint64) {
 	if k.vars == nil {
 		k.vars = map[string][]byte{}
 	}
-	k.vars[name] = append([]byte(nil), value...)
+	k.vars[name] = bytes.Clone(value)
 	k.release(stack[1])
 }
 
@@ -354,7 +365,7 @@ type extismRequest struct {
 func extismHTTPRequest(c *Call, _ api.Module, stack []uint64) {
 	k := c.run.kernel
 	k.status, c.run.response = 0, nil
-	r, err := parseExtismRequest(k.block(stack[0]))
+	r, err := parseExtismRequest(c.text("http_request", stack[0]))
 	k.release(stack[0])
 	switch {
 	case c.run.starting:
@@ -363,7 +374,7 @@ func extismHTTPRequest(c *Call, _ api.Module, stack []uint64) {
 		c.abort(abi.Trap, "http_request: "+err.Error())
 	}
 	if stack[1] != 0 {
-		r.Body = append([]byte(nil), k.block(stack[1])...)
+		r.Body = bytes.Clone(c.text("http_request", stack[1]))
 		k.release(stack[1])
 	}
 	response, err := c.doHTTP(r)
@@ -414,7 +425,7 @@ func extismHTTPHeaders(c *Call, _ api.Module, stack []uint64) {
 
 func extismLog(level slog.Level) func(*Call, api.Module, []uint64) {
 	return func(c *Call, _ api.Module, stack []uint64) {
-		text := c.run.kernel.block(stack[0])
+		text := c.text("log", stack[0])
 		c.charge(min(len(text), c.run.logLeft))
 		c.log(level, text)
 		c.run.kernel.release(stack[0])

@@ -57,7 +57,7 @@ var names = []string{"color", "empty", "long", "none", "n"}
 // Random is a script whose trace, output, error text and code are the same on every kernel that
 // keeps Extism's rules. Its offsets are those of blocks, inside of blocks, or out of every
 // memory: what lies between blocks is each kernel's own business. So is the offset of a block
-// that was freed, which may be another's by now.
+// that was freed, which may be another's by now, and what a new block holds.
 func Random(r *rand.Rand) Script {
 	g := generator{Rand: r}
 	for range 5 + r.IntN(60) {
@@ -74,6 +74,9 @@ type generator struct {
 	*rand.Rand
 	s     Script
 	sizes [10]uint64 // 0: no block
+	// filled tells the blocks of which every byte was written: what a new one holds is whatever
+	// was left there.
+	filled [10]bool
 }
 
 // Registers that the generator uses for other things than blocks.
@@ -97,7 +100,7 @@ func (g *generator) live() (reg byte, ok bool) {
 // fresh is a register for a new block. A block that it held stays allocated.
 func (g *generator) fresh(size uint64) byte {
 	reg := byte(g.IntN(len(g.sizes)))
-	g.sizes[reg] = size
+	g.sizes[reg], g.filled[reg] = size, false
 	return reg
 }
 
@@ -113,7 +116,8 @@ func (g *generator) step() {
 		g.s = g.s.Set(scratch, size).Op('a', g.fresh(size), scratch)
 	case op == 3:
 		text := "some text"[:1+g.IntN(9)]
-		g.s = g.s.Text(g.fresh(uint64(len(text))), text)
+		reg := g.fresh(uint64(len(text)))
+		g.s, g.filled[reg] = g.s.Text(reg, text), true
 	case op == 4:
 		g.s = g.s.Op('l', block).Op('u', block)
 	case op == 5:
@@ -136,9 +140,9 @@ func (g *generator) step() {
 	case op == 12:
 		g.name(scratch)
 		g.s = g.s.Set(scratch2, 0).Op('V', scratch, scratch2)
-	case op == 13:
+	case op == 13 && g.filled[block]:
 		from := g.Uint64N(g.sizes[block])
-		g.s = g.s.Add(scratch, block, from).Set(scratch2, 1+g.Uint64N(min(g.sizes[block]-from, 4000))).Op('O', scratch, scratch2)
+		g.s = g.s.Add(scratch, block, from).Set(scratch2, 1+g.Uint64N(g.sizes[block]-from)).Op('O', scratch, scratch2)
 		g.sizes[block] = 0 // from here on it must stay as it is
 	case op == 14:
 		g.s = g.s.Text(scratch, "no luck").Op('E', scratch).Op('g')
