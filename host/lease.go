@@ -38,6 +38,9 @@ type leases struct {
 	queue     drivers.Queue
 	lease     time.Duration
 	renewable bool
+	// beat is when keep or one of its batches was last at work, Unix nanoseconds; 0 while it
+	// does not run.
+	beat atomic.Int64
 
 	mu   sync.Mutex
 	head held // of a ring
@@ -106,7 +109,9 @@ func (l *leases) snapshot() (hs []*held, ds []*drivers.Delivery) {
 func (l *leases) keep(ctx context.Context) {
 	tick := time.NewTicker(l.lease / 3)
 	defer tick.Stop()
+	defer l.beat.Store(0)
 	for {
+		l.beat.Store(time.Now().UnixNano())
 		select {
 		case <-ctx.Done():
 			return
@@ -128,6 +133,7 @@ func (l *leases) renewAll(ctx context.Context) {
 	for len(hs) > 0 {
 		n := min(len(hs), renewBatch)
 		l.renew(ctx, hs[:n], ds[:n])
+		l.beat.Store(time.Now().UnixNano())
 		hs, ds = hs[n:], ds[n:]
 	}
 }

@@ -24,6 +24,9 @@ import (
 // lockWait is how long run waits for the store of a host that is just stopping.
 const lockWait = 10 * time.Second
 
+// stopBudget is what a stop may take after the drain: settling and closing, 30 s each.
+const stopBudget = time.Minute
+
 func newRun(g *globals) *cobra.Command {
 	return &cobra.Command{
 		Use: "run", Short: "Run the host until it is told to stop", Args: cobra.NoArgs,
@@ -49,7 +52,7 @@ func (g *globals) run() error {
 	reload := make(chan struct{}, 1)
 	go onSignals(ctx, stop, signals, reload, log)
 
-	h, err := host.New(ctx, host.Options{Config: c, Openers: openers, Logger: log, LockWait: lockWait, Version: version})
+	h, err := host.New(ctx, host.Options{Config: c, Openers: openers, Logger: log, LockWait: lockWait, Version: buildVersion()})
 	switch {
 	case err != nil && ctx.Err() != nil:
 		log.Info("stopped while opening", "error", err)
@@ -57,17 +60,23 @@ func (g *globals) run() error {
 	case err != nil:
 		return err
 	}
+	n := openNotifier(log)
+	defer n.close()
 	var reloading sync.WaitGroup
 	reloading.Go(func() {
 		for ctx.Err() == nil {
 			select {
 			case <-ctx.Done():
 			case <-reload:
+				n.reloading()
 				g.reload(ctx, h, log, level)
+				if ctx.Err() == nil {
+					n.ready()
+				}
 			}
 		}
 	})
-	err = serve(ctx, stop, c, h, log)
+	err = serve(ctx, stop, c, h, n, log)
 	stop()
 	reloading.Wait()
 	return errors.Join(err, h.Close(context.WithoutCancel(ctx)))
@@ -75,7 +84,7 @@ func (g *globals) run() error {
 
 // serve runs the host and its API until ctx ends and the host has drained. The API answers
 // through the drain.
-func serve(ctx context.Context, stop context.CancelFunc, c *config.Config, h *host.Host, log *slog.Logger) error {
+func serve(ctx context.Context, stop context.CancelFunc, c *config.Config, h *host.Host, n *notifier, log *slog.Logger) error {
 	listeners, err := listen(ctx, c, log)
 	if err != nil {
 		return err
@@ -89,7 +98,14 @@ func serve(ctx context.Context, stop context.CancelFunc, c *config.Config, h *ho
 			stop()
 		}
 	})
+	serving.Go(func() { n.feed(apiCtx, h.Alive) })
+	n.ready()
+	serving.Go(func() {
+		<-ctx.Done()
+		n.stopping(h.Config().Drain + stopBudget)
+	})
 	err = h.Run(ctx)
+	stop()
 	endAPI()
 	serving.Wait()
 	return errors.Join(err, apiErr)

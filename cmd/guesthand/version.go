@@ -8,8 +8,40 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// version is set by the build from the repository's tags.
-var version = "dev"
+// version is set by `make build` from the repository's tags; the zero value leaves it to what
+// the go command wrote into the binary.
+var version string
+
+// buildVersion is this build's version: as the linker was told, else that of the module, which
+// go install and go build in a checkout know, else the commit, else dev.
+func buildVersion() string {
+	if version != "" {
+		return version
+	}
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "dev"
+	}
+	return versionOf(info)
+}
+
+func versionOf(info *debug.BuildInfo) string {
+	if v := info.Main.Version; v != "" && v != "(devel)" {
+		return v
+	}
+	settings := map[string]string{}
+	for _, s := range info.Settings {
+		settings[s.Key] = s.Value
+	}
+	commit := settings["vcs.revision"]
+	switch {
+	case commit == "":
+		return "dev"
+	case settings["vcs.modified"] == "true":
+		return "dev-" + commit[:min(12, len(commit))] + "-dirty"
+	}
+	return "dev-" + commit[:min(12, len(commit))]
+}
 
 func newVersion(g *globals) *cobra.Command {
 	return &cobra.Command{
@@ -17,10 +49,10 @@ func newVersion(g *globals) *cobra.Command {
 		RunE: func(c *cobra.Command, _ []string) error {
 			engine := dependency("github.com/tetratelabs/wazero")
 			if g.json {
-				return jsonLine(c.OutOrStdout(), map[string]string{"version": version, "go": runtime.Version(),
+				return jsonLine(c.OutOrStdout(), map[string]string{"version": buildVersion(), "go": runtime.Version(),
 					"wazero": engine, "os": runtime.GOOS, "arch": runtime.GOARCH})
 			}
-			_, err := fmt.Fprintf(c.OutOrStdout(), "guesthand %s (%s, wazero %s, %s/%s)\n", version, runtime.Version(), engine, runtime.GOOS, runtime.GOARCH)
+			_, err := fmt.Fprintf(c.OutOrStdout(), "guesthand %s (%s, wazero %s, %s/%s)\n", buildVersion(), runtime.Version(), engine, runtime.GOOS, runtime.GOARCH)
 			return err
 		},
 	}

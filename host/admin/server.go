@@ -187,6 +187,10 @@ func sameOrigin(r *http.Request) bool {
 }
 
 func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) {
+	if err := s.host.Alive(); err != nil {
+		s.answer(w, http.StatusServiceUnavailable, map[string]string{"status": err.Error()})
+		return
+	}
 	s.answer(w, http.StatusOK, map[string]string{"status": "ok"})
 }
 

@@ -31,6 +31,7 @@ type fake struct {
 	sent    []drivers.Message
 	sendErr error
 	unready []string
+	stuck   error
 	rows    []ledger.Row
 	letters []drivers.DeadLetter
 	filter  ledger.Filter
@@ -74,6 +75,7 @@ func (f *fake) Overview(context.Context) admin.Overview           { return admin
 func (f *fake) Setup() admin.Setup                                { return admin.Setup{File: "config.toml"} }
 func (f *fake) Metrics() http.Handler                             { return http.NotFoundHandler() }
 func (f *fake) Unready(context.Context) []string                  { return f.unready }
+func (f *fake) Alive() error                                      { return f.stuck }
 func (f *fake) Dead(_ context.Context, queue string) (drivers.DeadLetters, error) {
 	if queue != "q" {
 		return nil, unknownQueue(queue)
@@ -161,6 +163,18 @@ func request(t *testing.T, method, url, body string, headers map[string]string) 
 		t.Fatal(err)
 	}
 	return res.StatusCode, string(b)
+}
+
+func TestHealth(t *testing.T) {
+	f := &fake{}
+	address, _, _ := serve(t, f, "")
+	if status, answer := request(t, "GET", "http://"+address+"/healthz", "", nil); status != 200 || !strings.Contains(answer, `"ok"`) {
+		t.Errorf("status %d: %s", status, answer)
+	}
+	f.stuck = errors.New("queue q is stuck")
+	if status, answer := request(t, "GET", "http://"+address+"/healthz", "", nil); status != 503 || !strings.Contains(answer, "queue q is stuck") {
+		t.Errorf("stuck: status %d: %s", status, answer)
+	}
 }
 
 func TestGuard(t *testing.T) {

@@ -43,6 +43,8 @@ type Host interface {
 	Service
 	// Unready lists why this host should get no work now; nothing when it is ready.
 	Unready(ctx context.Context) []string
+	// Alive is nil while the host's own loops make progress, whatever brokers and handlers do.
+	Alive() error
 	// Metrics answers a scrape in Prometheus' text form.
 	Metrics() http.Handler
 	// Overview is how everything stands now. Brokers are asked at most every two seconds, however
