@@ -32,7 +32,7 @@ fn operate(m: &Message, op: &str, rest: &str) -> guesthand::Result {
     );
     match op {
         "fail" => fail(first, second, third),
-        "wrap" => Ok(fail(first, second, third).context("outer")?),
+        "wrap" => Ok(fail(first, second, third).map_err(Outer)?),
         "remark" => Err(retry_after(inner().unwrap_err(), Duration::from_secs(5)))?,
         "unmark" => Err(retry(inner().unwrap_err()))?,
         "attributes" => write(m, &attributes(m)),
@@ -108,8 +108,8 @@ impl std::error::Error for Outer {
     }
 }
 
-fn inner() -> Result<(), Outer> {
-    Err(Outer(permanent("inner").into()))
+fn inner() -> Result<(), Error> {
+    Err(permanent("inner")).context("outer")
 }
 
 fn fail(kind: &str, ms: &str, text: &str) -> guesthand::Result {
