@@ -265,6 +265,21 @@ func TestInvokeHTTP(t *testing.T) {
 	}
 }
 
+// inspect says what a module has to be granted.
+func TestInspectNeeds(t *testing.T) {
+	s := newSite(t, "")
+	for name, want := range map[string][]string{"http": {"http"}, "granted": {"http", "kv", "send"}, "effects": {"kv", "send"}, "noop": {}} {
+		file := filepath.Join(hosttest.Root(), "host", "engine", "testdata", name+".wasm")
+		if v := lines[inspection](t, s.must("inspect", file, "--json")); !slices.Equal(v[0].Needs, want) {
+			t.Errorf("%s needs %v", name, v[0].Needs)
+		}
+		line := "\nneeds      " + strings.Join(want, ", ") + ", granted under [handlers.JOB]\n"
+		if out := s.must("inspect", file); strings.Contains(out, line) != (len(want) > 0) {
+			t.Errorf("%s: %s", name, out)
+		}
+	}
+}
+
 // output is the run's result, whichever way it was printed.
 func (v invocation) output(t *testing.T) []byte {
 	t.Helper()

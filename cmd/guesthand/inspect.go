@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/guesthand/guesthand/abi"
 	"github.com/guesthand/guesthand/host/engine"
 )
 
@@ -50,6 +51,7 @@ type inspection struct {
 	Size         int            `json:"size"`
 	Dialect      string         `json:"dialect"`
 	Imports      []string       `json:"imports"`
+	Needs        []string       `json:"needs"`
 	Exports      []string       `json:"exports"`
 	MinMemory    uint64         `json:"min_memory"`
 	MaxMemory    uint64         `json:"max_memory"`
@@ -62,7 +64,7 @@ type inspection struct {
 }
 
 func (g *globals) printInfo(w io.Writer, m engine.ModuleInfo, refused *engine.RefusedError) error {
-	v := inspection{Digest: m.Digest, Size: m.Size, Dialect: string(m.Dialect), Imports: orNone(m.Imports), Exports: orNone(m.Exports),
+	v := inspection{Digest: m.Digest, Size: m.Size, Dialect: string(m.Dialect), Imports: orNone(m.Imports), Needs: needs(m.Imports), Exports: orNone(m.Exports),
 		MinMemory: m.MinMemory, MaxMemory: m.MaxMemory, Sections: m.Sections, Metered: m.Metered, Note: m.Note,
 		Instances: string(m.Instances), InstancesWhy: m.InstancesWhy}
 	if v.Sections == nil {
@@ -76,6 +78,9 @@ func (g *globals) printInfo(w io.Writer, m engine.ModuleInfo, refused *engine.Re
 	}
 	fmt.Fprintf(w, "digest     %s\nsize       %d bytes\ndialect    %s\n", v.Digest, v.Size, orDash(v.Dialect))
 	fmt.Fprintf(w, "imports    %s\nexports    %s\n", printable(orDash(strings.Join(v.Imports, ", "))), printable(orDash(strings.Join(v.Exports, ", "))))
+	if len(v.Needs) > 0 {
+		fmt.Fprintf(w, "needs      %s, granted under [handlers.JOB]\n", strings.Join(v.Needs, ", "))
+	}
 	fmt.Fprintf(w, "memory     %d KiB at the start", v.MinMemory>>10)
 	if v.MaxMemory > 0 {
 		fmt.Fprintf(w, ", its own limit %d KiB", v.MaxMemory>>10)
@@ -98,6 +103,27 @@ func (g *globals) printInfo(w io.Writer, m engine.ModuleInfo, refused *engine.Re
 	}
 	_, err := fmt.Fprintf(w, "instances  %s: %s\n", orDash(v.Instances), orDash(v.InstancesWhy))
 	return err
+}
+
+// granting are the keys of [handlers.JOB] without which imports answer that they are not granted.
+// Compilers leave out what is not called, so an import is a use.
+var granting = []struct{ imports, key string }{
+	{abi.Module + ".http_", "http"},
+	{"extism:host/env.http_request", "http"},
+	{abi.Module + ".kv_", "kv"},
+	{abi.Module + ".message_send", "send"},
+}
+
+// needs are the grants that a module's imports ask for.
+func needs(imports []string) []string {
+	keys := []string{}
+	for _, g := range granting {
+		uses := func(name string) bool { return strings.HasPrefix(name, g.imports) }
+		if slices.ContainsFunc(imports, uses) && !slices.Contains(keys, g.key) {
+			keys = append(keys, g.key)
+		}
+	}
+	return keys
 }
 
 func orNone(s []string) []string {
