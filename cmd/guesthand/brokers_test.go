@@ -10,6 +10,7 @@ import (
 
 	"github.com/guesthand/guesthand/drivers/cfdriver/cftest"
 	"github.com/guesthand/guesthand/drivers/natsdriver/natstest"
+	"github.com/guesthand/guesthand/drivers/pgdriver/pgtest"
 	"github.com/guesthand/guesthand/drivers/rabbitdriver/rabbittest"
 	"github.com/guesthand/guesthand/drivers/redisdriver/redistest"
 	"github.com/guesthand/guesthand/drivers/sqsdriver/sqstest"
@@ -32,6 +33,9 @@ var everyBroker = map[string]struct {
 	}},
 	"redis": {start: func(t *testing.T) string {
 		return fmt.Sprintf("[brokers.b]\ndriver = \"redis\"\nurl = %q\n", redistest.Start(t).URL)
+	}},
+	"postgres": {start: func(t *testing.T) string {
+		return fmt.Sprintf("[brokers.b]\ndriver = \"postgres\"\nurl = %q\n", pgtest.Start(t).URL)
 	}},
 	"rabbitmq": {start: func(t *testing.T) string {
 		return fmt.Sprintf("[brokers.b]\ndriver = \"rabbitmq\"\nurl = %q\n", rabbittest.Start(t, rabbittest.Options{}).URL)

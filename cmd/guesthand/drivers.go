@@ -8,6 +8,7 @@ import (
 	"github.com/guesthand/guesthand/drivers/embeddeddriver"
 	"github.com/guesthand/guesthand/drivers/memdriver"
 	"github.com/guesthand/guesthand/drivers/natsdriver"
+	"github.com/guesthand/guesthand/drivers/pgdriver"
 	"github.com/guesthand/guesthand/drivers/rabbitdriver"
 	"github.com/guesthand/guesthand/drivers/redisdriver"
 	"github.com/guesthand/guesthand/drivers/sqsdriver"
@@ -27,6 +28,11 @@ var openers = map[string]host.Opener{
 	"redis": func(ctx context.Context, b config.Broker, o host.OpenOptions) (drivers.Driver, error) {
 		return opened(redisdriver.Open(ctx, redisdriver.Options{URL: b.URL, User: b.User, Password: b.Password,
 			Name: "guesthand-" + b.Name, Worker: o.Worker, Logger: o.Logger}))
+	},
+	"postgres": func(ctx context.Context, b config.Broker, o host.OpenOptions) (drivers.Driver, error) {
+		p := postgresOptions(b)
+		p.Worker, p.Logger = o.Worker, o.Logger
+		return opened(pgdriver.Open(ctx, p))
 	},
 	"embedded": func(ctx context.Context, b config.Broker, o host.OpenOptions) (drivers.Driver, error) {
 		return opened(embeddeddriver.Open(ctx, embeddeddriver.Options{Dir: b.Dir, SyncAlways: b.SyncAlways, Sync: b.Sync,
