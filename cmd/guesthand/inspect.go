@@ -50,6 +50,7 @@ type inspection struct {
 	Digest       string         `json:"digest"`
 	Size         int            `json:"size"`
 	Dialect      string         `json:"dialect"`
+	Entry        string         `json:"entry"`
 	Imports      []string       `json:"imports"`
 	Needs        []string       `json:"needs"`
 	Exports      []string       `json:"exports"`
@@ -64,7 +65,7 @@ type inspection struct {
 }
 
 func (g *globals) printInfo(w io.Writer, m engine.ModuleInfo, refused *engine.RefusedError) error {
-	v := inspection{Digest: m.Digest, Size: m.Size, Dialect: string(m.Dialect), Imports: orNone(m.Imports), Needs: needs(m.Imports), Exports: orNone(m.Exports),
+	v := inspection{Digest: m.Digest, Size: m.Size, Dialect: string(m.Dialect), Entry: m.Entry, Imports: orNone(m.Imports), Needs: needs(m.Imports), Exports: orNone(m.Exports),
 		MinMemory: m.MinMemory, MaxMemory: m.MaxMemory, Sections: m.Sections, Metered: m.Metered, Note: m.Note,
 		Instances: string(m.Instances), InstancesWhy: m.InstancesWhy}
 	if v.Sections == nil {
@@ -77,6 +78,7 @@ func (g *globals) printInfo(w io.Writer, m engine.ModuleInfo, refused *engine.Re
 		return jsonLine(w, v)
 	}
 	fmt.Fprintf(w, "digest     %s\nsize       %d bytes\ndialect    %s\n", v.Digest, v.Size, orDash(v.Dialect))
+	fmt.Fprintf(w, "entry      %s\n", printable(orDash(v.Entry)))
 	fmt.Fprintf(w, "imports    %s\nexports    %s\n", printable(orDash(strings.Join(v.Imports, ", "))), printable(orDash(strings.Join(v.Exports, ", "))))
 	if len(v.Needs) > 0 {
 		fmt.Fprintf(w, "needs      %s, granted under [handlers.JOB]\n", strings.Join(v.Needs, ", "))
