@@ -29,7 +29,7 @@ build: ## build bin/guesthand
 plugins: ## build the sample handlers into plugins/
 	@.make/plugins
 
-guests: ## rebuild the committed .wasm files from the .wat beside them (needs wat2wasm)
+guests: ## rebuild the committed .wasm files whose toolchain is here
 	@.make/guests
 
 test: ## run all tests, real brokers included; the last lines say what was skipped and why

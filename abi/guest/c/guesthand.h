@@ -23,7 +23,8 @@
  * Build a native module without a C library, or with one as a reactor, or a command, which
  * has GH_COMMAND(handle) in place of GH_HANDLER(handle):
  *
- *     clang --target=wasm32 -O2 -mbulk-memory -nostdlib -Wl,--no-entry -Wl,--stack-first -Wl,--strip-all -o h.wasm h.c
+ *     clang --target=wasm32 -O2 -mbulk-memory -nostdlib -Wl,--no-entry -Wl,--stack-first \
+ *         -Wl,--strip-all -o h.wasm h.c
  *     clang --target=wasm32-wasi -O2 -mexec-model=reactor -Wl,--strip-all -o h.wasm h.c
  *     clang --target=wasm32-wasi -O2 -Wl,--strip-all -o h.wasm h.c
  *

@@ -1,5 +1,5 @@
-//! The guest SDK for Rust: what a handler uses of its host. It is one file without
-//! dependencies, for Rust 1.63 and later; copy it into a project as the module `guesthand`.
+//! The guest SDK for Rust: what a handler uses of its host. It is one file without dependencies,
+//! for Rust 1.63 and later in edition 2021; copy it into a project as the module `guesthand`.
 //!
 //! A handler is a function that gets a message and returns a [`Result`]:
 //!
@@ -51,6 +51,7 @@
 //! [`fetch`], [`send`] and the `kv_` functions fail with [`Answer::NotGranted`] until the host's
 //! configuration grants them to this handler.
 #![allow(dead_code, unknown_lints, unexpected_cfgs)]
+#![allow(clippy::manual_is_multiple_of)] // which Rust 1.63 does not have
 
 use core::fmt::{self, Display, Write};
 use core::time::Duration;
@@ -77,7 +78,7 @@ pub fn run<E: Cause>(handle: fn(&Message) -> core::result::Result<(), E>) -> i64
 #[cfg(not(feature = "no_std"))]
 pub fn run_command<E: Cause>(handle: fn(&Message) -> core::result::Result<(), E>) {
     let o = finish(handle);
-    let seconds = (o.delay_ms + 999) / 1000;
+    let seconds = o.delay_ms / 1000 + u64::from(o.delay_ms % 1000 > 0);
     if seconds >= 1 << 24 {
         write_error("the delay does not fit a command's exit code");
         std::process::exit(1);
@@ -98,7 +99,7 @@ fn finish<E: Cause>(handle: fn(&Message) -> core::result::Result<(), E>) -> Outc
         },
         Err(e) => {
             let e = e.into_error();
-            if !e.text.as_str().is_empty() {
+            if !e.text.is_empty() {
                 write_error(e.text.as_str());
             }
             e.outcome.unwrap_or(Outcome {
@@ -214,11 +215,9 @@ impl Error {
     }
 
     fn marked(mut self, code: u8, wait: Duration) -> Error {
-        // Rounded up: a delay is never shortened.
-        let ms = (wait.as_nanos() + 999_999) / 1_000_000;
         self.outcome = Some(Outcome {
             code,
-            delay_ms: ms.min(1 << 54) as u64,
+            delay_ms: millis(wait).min(1 << 54),
         });
         self
     }
@@ -234,7 +233,7 @@ impl Error {
 impl Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         match self.outcome {
-            Some(o) if self.text.as_str().is_empty() => o.fmt(f),
+            Some(o) if self.text.is_empty() => o.fmt(f),
             _ => f.write_str(self.text.as_str()),
         }
     }
@@ -374,6 +373,11 @@ impl Display for Answer {
             Answer::Other(n) => return write!(f, "host error {}", n),
         })
     }
+}
+
+/// Rounded up: a delay is never shortened, and no time is not the same as very little.
+fn millis(d: Duration) -> u64 {
+    d.as_millis().min(1 << 62) as u64 + u64::from(d.subsec_nanos() % 1_000_000 > 0)
 }
 
 /// A host call's answer as a result; what is not negative is its value.
@@ -778,7 +782,7 @@ pub fn kv_put(
     value: &[u8],
     ttl: Duration,
 ) -> core::result::Result<(), Error> {
-    let (key, ttl) = (key.as_ref(), ttl.as_millis() as i64);
+    let (key, ttl) = (key.as_ref(), millis(ttl) as i64);
     let n = unsafe { host::kv_put(key.as_ptr(), key.len(), value.as_ptr(), value.len(), ttl) };
     asked("kv put", n).map(drop)
 }
@@ -789,7 +793,7 @@ pub fn kv_create(
     value: &[u8],
     ttl: Duration,
 ) -> core::result::Result<bool, Error> {
-    let (key, ttl) = (key.as_ref(), ttl.as_millis() as i64);
+    let (key, ttl) = (key.as_ref(), millis(ttl) as i64);
     let n = unsafe { host::kv_create(key.as_ptr(), key.len(), value.as_ptr(), value.len(), ttl) };
     Ok(asked("kv create", n)? == 0)
 }
@@ -858,7 +862,7 @@ impl Head {
 
     /// A line break within would make a line of the caller's input.
     fn add(&mut self, s: &str) -> core::result::Result<(), i32> {
-        if s.contains(|c| c == '\r' || c == '\n') {
+        if s.contains(['\r', '\n']) {
             return Err(Head::MALFORMED);
         }
         self.text.write_str(s).map_err(|_| Head::TOO_LARGE)
@@ -883,7 +887,7 @@ impl Head {
             self.line("Key", o.key)?;
         }
         if o.delay > Duration::ZERO {
-            write!(self.text, "\nDelay: {}ms", o.delay.as_millis()).map_err(|_| Head::TOO_LARGE)?;
+            write!(self.text, "\nDelay: {}ms", millis(o.delay)).map_err(|_| Head::TOO_LARGE)?;
         }
         self.lines(o.headers)
     }
@@ -912,6 +916,10 @@ impl<const N: usize> Fixed<N> {
             bytes: [0; N],
             len: 0,
         }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
     }
 
     pub fn as_str(&self) -> &str {
