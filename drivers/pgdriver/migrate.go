@@ -15,6 +15,9 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
+// ErrUnreachable: Migrate got no connection.
+var ErrUnreachable = errors.New("no connection")
+
 // DefaultSchema is where the tables are unless Options.Schema says otherwise.
 const DefaultSchema = "guesthand"
 
@@ -67,8 +70,8 @@ func Migrations(schema string) ([]Migration, error) {
 	return ms, nil
 }
 
-// newest is the version that this driver works with.
-func newest() int {
+// SchemaVersion is the version of the schema that this driver works with.
+func SchemaVersion() int {
 	ms, err := Migrations("")
 	if err != nil || len(ms) == 0 {
 		panic(fmt.Sprintf("the embedded migrations: %v", err)) // a fault of the build
@@ -117,7 +120,7 @@ func Migrate(ctx context.Context, o Options) (done []Migration, err error) {
 	// Nothing here is worth preparing, and a pooler may stand between.
 	conn, err := pgx.ConnectConfig(ctx, withMode(config.ConnConfig, pgx.QueryExecModeSimpleProtocol))
 	if err != nil {
-		return nil, fmt.Errorf("postgres at %s: %w", o.where(), err)
+		return nil, fmt.Errorf("postgres at %s: %w: %w", o.where(), ErrUnreachable, err)
 	}
 	defer func() { err = errors.Join(err, conn.Close(context.WithoutCancel(ctx))) }()
 	if done, err = migrate(ctx, conn, o.Schema); err != nil {
@@ -144,7 +147,7 @@ func migrate(ctx context.Context, conn *pgx.Conn, schema string) ([]Migration, e
 		if err != nil {
 			return err
 		}
-		if version > newest() {
+		if version > SchemaVersion() {
 			return tooNew(schema, version)
 		}
 		for _, m := range all {
@@ -190,7 +193,7 @@ func prepareSchema(ctx context.Context, tx pgx.Tx, schema string) (version int, 
 
 func tooNew(schema string, version int) error {
 	return fmt.Errorf("schema %s has version %d, made by a newer guesthand; this one knows versions up to %d: use a newer guesthand, or another schema",
-		schema, version, newest())
+		schema, version, SchemaVersion())
 }
 
 // sqlstate is a server's code for an error, "" for none.

@@ -14,6 +14,8 @@ import (
 	"github.com/guesthand/guesthand/drivers/pgdriver/pgtest"
 )
 
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
 // patience bounds every wait for something that must happen.
 const patience = 60 * time.Second
 

@@ -164,7 +164,7 @@ AND prepared < now() - $1::bigint * interval '1 microsecond' ORDER BY prepared L
 // ready looks at the schema, and makes it where that is wanted and allowed.
 func (d *Driver) ready(ctx context.Context, create bool) error {
 	version, err := d.schemaVersion(ctx)
-	switch want := newest(); {
+	switch want := SchemaVersion(); {
 	case err != nil:
 		return err
 	case version > want:
@@ -180,7 +180,7 @@ func (d *Driver) ready(ctx context.Context, create bool) error {
 	done, err := Migrate(ctx, o)
 	if err != nil {
 		return fmt.Errorf("schema %s has version %d of %d, and this user could not bring it up: run guesthand migrate as one who may (%w)",
-			d.o.Schema, version, newest(), err)
+			d.o.Schema, version, SchemaVersion(), err)
 	}
 	for _, m := range done {
 		d.log.Info("migrated", slog.String("schema", d.o.Schema), slog.String("step", m.String()))
