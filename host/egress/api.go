@@ -37,6 +37,7 @@ type Request struct {
 	Method, URL string
 	// Header is the guest's, under any spelling. What belongs to the connection rather than the
 	// request (Host, Content-Length, Connection and the like) is the host's to say and ignored.
+	// Do takes the map over.
 	Header http.Header
 	// Body is read after Do has returned, in unlucky cases: it must not change any more.
 	Body []byte

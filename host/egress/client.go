@@ -170,15 +170,16 @@ var hostsHeaders = map[string]bool{
 	"Te": true, "Trailer": true, "Transfer-Encoding": true, "Upgrade": true,
 }
 
-// requestHeader is the guest's header under canonical names, without what is the host's.
+// requestHeader is the guest's header under canonical names, without what is the host's. It is
+// the guest's own map where that is in order, as it mostly is.
 func requestHeader(guest http.Header) (http.Header, error) {
-	header := make(http.Header, len(guest)+2)
-	count, size := 0, 0
+	inOrder, count, size := guest != nil, 0, 0
 	for name, values := range guest {
 		if !isToken(name) {
 			return nil, fmt.Errorf("%w: %.40q is no header's name", ErrMalformed, name)
 		}
 		canonical := http.CanonicalHeaderKey(name)
+		inOrder = inOrder && canonical == name && !hostsHeaders[name]
 		for _, value := range values {
 			count, size = count+1, size+len(name)+len(value)
 			switch {
@@ -186,8 +187,15 @@ func requestHeader(guest http.Header) (http.Header, error) {
 				return nil, fmt.Errorf("%w: the value of header %.40q", ErrMalformed, name)
 			case count > maxHeaders || size > maxHeaderBytes:
 				return nil, fmt.Errorf("%w: headers are at most %d, and %d bytes", ErrTooLarge, maxHeaders, maxHeaderBytes)
-			case !hostsHeaders[canonical]:
-				header[canonical] = append(header[canonical], value)
+			}
+		}
+	}
+	header := guest
+	if !inOrder {
+		header = make(http.Header, len(guest)+1)
+		for name, values := range guest {
+			if canonical := http.CanonicalHeaderKey(name); !hostsHeaders[canonical] {
+				header[canonical] = append(header[canonical], values...)
 			}
 		}
 	}

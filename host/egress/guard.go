@@ -49,9 +49,13 @@ func (c *Client) guarded(req *http.Request) (*http.Request, error) {
 			return nil, err
 		}
 	}
+	injected := c.o.Inject[server]
+	if len(injected) == 0 && u == *req.URL && u.Host == req.Host {
+		return req, nil // it is as it should be
+	}
 	out := req.WithContext(req.Context()) // a copy: the client goes on with its own
 	out.URL, out.Host = &u, u.Host
-	if injected := c.o.Inject[server]; len(injected) > 0 {
+	if len(injected) > 0 {
 		out.Header = req.Header.Clone()
 		for name, value := range injected {
 			out.Header.Del(name)

@@ -16,6 +16,7 @@ type Target struct {
 	host   string // canonical; an address without brackets
 	below  bool   // any name below host, host itself not
 	port   uint16
+	addr   netip.Addr // what host is, where it is no name
 }
 
 // ParseTarget reads what a configuration allows: api.example.com, which is https on port 443,
@@ -46,7 +47,7 @@ func ParseTarget(s string) (Target, error) {
 		return Target{}, err
 	}
 	t.port = port
-	if t.host, err = canonicalHost(host); err != nil {
+	if t.host, t.addr, err = canonicalHost(host); err != nil {
 		return Target{}, err
 	}
 	if _, literal := t.Addr(); literal && t.below {
@@ -108,37 +109,40 @@ const maxName = 253
 // address in its usual form and never as IPv4 within IPv6. A name must look like one: what a
 // resolver might take for an address is refused, and so is what is not ASCII, because several
 // spellings become one name.
-func canonicalHost(host string) (string, error) {
+func canonicalHost(host string) (string, netip.Addr, error) {
+	var none netip.Addr
 	if strings.Contains(host, ":") {
 		addr, err := netip.ParseAddr(host)
 		switch {
 		case err != nil:
-			return "", errors.New("is no IPv6 address")
+			return "", none, errors.New("is no IPv6 address")
 		case addr.Zone() != "":
-			return "", errors.New("has a zone")
+			return "", none, errors.New("has a zone")
 		}
-		return addr.Unmap().String(), nil
+		addr = addr.Unmap()
+		return addr.String(), addr, nil
 	}
 	host = strings.ToLower(strings.TrimSuffix(host, "."))
 	if host == "" || len(host) > maxName {
-		return "", errors.New("has no host of 1 to 253 letters")
+		return "", none, errors.New("has no host of 1 to 253 letters")
 	}
-	labels := strings.Split(host, ".")
-	for _, label := range labels {
+	last := ""
+	for label := range strings.SplitSeq(host, ".") {
 		if err := checkLabel(label); err != nil {
-			return "", err
+			return "", none, err
 		}
+		last = label
 	}
 	// A last label like this makes the whole an address to browsers and C libraries: 127.1,
 	// 0x7f.1, 2130706433, 0177.0.0.1.
-	if last := labels[len(labels)-1]; numeric(last) {
+	if numeric(last) {
 		addr, err := netip.ParseAddr(host)
 		if err != nil {
-			return "", errors.New("is no IPv4 address in its usual form of four decimal numbers")
+			return "", none, errors.New("is no IPv4 address in its usual form of four decimal numbers")
 		}
-		return addr.String(), nil
+		return host, addr, nil
 	}
-	return host, nil
+	return host, none, nil
 }
 
 func checkLabel(label string) error {
@@ -193,10 +197,7 @@ func (t Target) hostPort() string {
 }
 
 // Addr is the target's address, where it is one and no name.
-func (t Target) Addr() (netip.Addr, bool) {
-	addr, err := netip.ParseAddr(t.host)
-	return addr, err == nil
-}
+func (t Target) Addr() (netip.Addr, bool) { return t.addr, t.addr.IsValid() }
 
 // Allows tells whether t, which may be a wildcard, covers a server.
 func (t Target) Allows(server Target) bool {
@@ -240,12 +241,15 @@ func canonical(u *url.URL) (Target, error) {
 	host, port, err := splitPort(u.Host, t.scheme)
 	if err == nil {
 		t.port = port
-		t.host, err = canonicalHost(host)
+		t.host, t.addr, err = canonicalHost(host)
 	}
 	if err != nil {
 		return t, fmt.Errorf("%w: the URL's host %.80q %w", ErrMalformed, u.Host, err)
 	}
-	u.Scheme, u.Host = t.scheme, t.hostPort()
+	u.Scheme = t.scheme
+	if u.Host != t.host { // the usual one, without a port, is
+		u.Host = t.hostPort()
+	}
 	u.Fragment, u.RawFragment = "", ""
 	return t, nil
 }

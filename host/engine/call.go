@@ -31,6 +31,10 @@ type Call struct {
 	done    chan struct{} // made by Done, closed by Stop and by the deadline
 	timer   *time.Timer   // closes done at the deadline
 	closed  bool          // done is closed
+	// ctx is for what waits within the run, made by context. It is kept because a run may wait
+	// often, and ends with the run.
+	ctx    context.Context
+	cancel context.CancelFunc
 
 	run run
 }
@@ -95,7 +99,7 @@ func (c *Call) Reset(in Input) {
 	if c.waited.Load() {
 		c.waited.Store(false)
 		c.waiting.Lock()
-		c.done, c.timer, c.closed = nil, nil, false
+		c.done, c.timer, c.closed, c.ctx, c.cancel = nil, nil, false, nil, nil
 		c.waiting.Unlock()
 	}
 	c.run.reset()
@@ -116,6 +120,9 @@ func (c *Call) Stop(cause abi.Cause) {
 		c.waiting.Lock()
 		defer c.waiting.Unlock()
 		c.closeDone()
+		if c.cancel != nil {
+			c.cancel()
+		}
 	}
 }
 
@@ -145,6 +152,9 @@ func (c *Call) finish() abi.Cause {
 		if c.timer != nil {
 			c.timer.Stop()
 			c.timer = nil
+		}
+		if c.cancel != nil {
+			c.cancel()
 		}
 		c.waiting.Unlock()
 	}
@@ -255,6 +265,22 @@ func (c *Call) Done() <-chan struct{} {
 		}
 	}
 	return c.done
+}
+
+// context ends with Stop, at the deadline and with the run. Unlike the Call, which is used for
+// one message after another, it may outlive the run. It is of the standard library's own kind,
+// so that those derived from it need no goroutine.
+func (c *Call) context() context.Context {
+	c.waiting.Lock()
+	defer c.waiting.Unlock()
+	if c.ctx == nil {
+		c.waited.Store(true)
+		c.ctx, c.cancel = context.WithDeadline(context.Background(), c.run.deadline)
+		if c.stopCause() != "" {
+			c.cancel()
+		}
+	}
+	return c.ctx
 }
 
 // deadlineOver closes the channel it was started for, which by now may be another run's.

@@ -112,35 +112,3 @@ func (c *Call) bucketError(what string, err error) int32 {
 	}
 	return abi.ErrUnavailable
 }
-
-// callContext is a run's end as a context for what waits within it. Unlike the Call, which is
-// used for one message after another, it may outlive the run.
-type callContext struct {
-	context.Context // Background
-	done            <-chan struct{}
-	deadline        time.Time
-}
-
-// context ends with Stop and at the deadline.
-func (c *Call) context() context.Context {
-	return callContext{context.Background(), c.Done(), c.run.deadline}
-}
-
-// Deadline implements context.Context.
-func (c callContext) Deadline() (time.Time, bool) { return c.deadline, true }
-
-// Done implements context.Context.
-func (c callContext) Done() <-chan struct{} { return c.done }
-
-// Err implements context.Context.
-func (c callContext) Err() error {
-	select {
-	case <-c.done:
-	default:
-		return nil
-	}
-	if time.Now().Before(c.deadline) {
-		return context.Canceled
-	}
-	return context.DeadlineExceeded
-}
