@@ -66,7 +66,7 @@ func bestOf(call func()) time.Duration {
 // bareRuns makes one run of the handler on wazero alone.
 func bareRuns(b *testing.B, g guest, wasm []byte, mode engine.Instances) func() {
 	ctx := context.Background()
-	r := wazero.NewRuntime(ctx)
+	r := wazero.NewRuntimeWithConfig(ctx, wazero.NewRuntimeConfig().WithCustomSections(true))
 	b.Cleanup(func() { r.Close(ctx) })
 	wasi_snapshot_preview1.MustInstantiate(ctx, r)
 	code, err := r.CompileModule(ctx, wasm)
@@ -108,8 +108,8 @@ func bareRuns(b *testing.B, g guest, wasm []byte, mode engine.Instances) func() 
 	return func() { call(handle, stack) }
 }
 
-// bareHost is the least that the handler needs: the payload, no attribute, a result that is
-// thrown away.
+// bareHost is the least that the handler needs: the payload, custom sections, and a result that
+// is thrown away.
 func bareHost(b *testing.B, r wazero.Runtime, code wazero.CompiledModule) {
 	functions := map[string]func(api.Module, []uint64){
 		"payload_size": func(_ api.Module, stack []uint64) { stack[0] = uint64(len(summed)) },
@@ -117,7 +117,17 @@ func bareHost(b *testing.B, r wazero.Runtime, code wazero.CompiledModule) {
 			dst, _ := mod.Memory().Read(uint32(stack[0]), uint32(stack[1]))
 			stack[0] = uint64(copy(dst, summed[min(len(summed), int(uint32(stack[2]))):]))
 		},
-		"attribute_read": func(_ api.Module, stack []uint64) { stack[0] = 1<<32 - 1 },
+		"attribute_read": func(mod api.Module, stack []uint64) {
+			name, _ := mod.Memory().Read(uint32(stack[0]), uint32(stack[1]))
+			dst, _ := mod.Memory().Read(uint32(stack[2]), uint32(stack[3]))
+			stack[0] = 1<<32 - 1
+			for _, s := range code.CustomSections() {
+				if "section."+s.Name() == string(name) {
+					copy(dst, s.Data())
+					stack[0] = uint64(len(s.Data()))
+				}
+			}
+		},
 	}
 	modules := map[string]wazero.HostModuleBuilder{}
 	for _, f := range code.ImportedFunctions() {
