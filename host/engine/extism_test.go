@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -413,6 +414,49 @@ func TestExtismWithNativeCalls(t *testing.T) {
 	m := load(t, e, wat(t, "extism_two"), engine.Config{Function: "first"})
 	if r := run(m, "abc"); r.End.Word() != "success" || string(r.Output) != "native" {
 		t.Errorf("%+v %q", r.End, r.Output)
+	}
+}
+
+// Messages that run at the same time find nothing of each other.
+func TestExtismSideBySide(t *testing.T) {
+	for _, mode := range []engine.Instances{engine.Fresh, engine.Reuse} {
+		e := newEngine(t, engine.Options{})
+		m := load(t, e, extismtest.Interpreter, engine.Config{Instances: mode, MaxIdle: 2})
+		var wg sync.WaitGroup
+		for worker := range 8 {
+			wg.Go(func() {
+				for i := range 50 {
+					text := fmt.Sprintf("worker %d, message %d", worker, i)
+					var s extismtest.Script
+					s = s.Text(0, text).Op('t', 0).Text(1, "n").Text(2, text).Op('V', 1, 2).Text(1, "n").Op('v', 3, 1).Trace()
+					if r := run(m, string(s)); string(r.Output) != block(text)+word(1)+block(text) {
+						t.Errorf("%s: %+v %q", text, r.End, r.Output)
+					}
+				}
+			})
+		}
+		wg.Wait()
+	}
+}
+
+// Where the rewriter does not understand a module, wazero's own check ends its runs.
+func TestExtismUnmetered(t *testing.T) {
+	var s extismtest.Script
+	e := newEngine(t, engine.Options{Logger: slog.New(slog.DiscardHandler)})
+	engine.NotUnderstood(e)
+	m := load(t, e, extismtest.Interpreter, engine.Config{Timeout: 200 * time.Millisecond, Memory: 16 << 20, Instances: engine.Reuse})
+	for _, tt := range []struct {
+		script extismtest.Script
+		cause  abi.Cause
+	}{
+		{s.Op('@'), abi.Timeout},
+		{s.Op('W').Word(1000), abi.Timeout},
+		{s.Op('A').Word(1 << 20).Op('!'), abi.Memory},
+		{s.Text(0, "fine").Op('t', 0).Trace(), abi.Returned},
+	} {
+		if r := run(m, string(tt.script)); r.End.Cause != tt.cause {
+			t.Errorf("%q: %+v", tt.script, r.End)
+		}
 	}
 }
 
