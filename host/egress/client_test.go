@@ -326,6 +326,7 @@ func TestInjectedHeaders(t *testing.T) {
 		return err
 	}
 	guest := http.Header{"authorization": {"guest"}, "x-key": {"guest"}, "X-Other": {"o"}, "Cookie": {"c"}}
+	before := fmt.Sprint(guest)
 	if err := do(s.URL+"/first", guest); err != nil {
 		t.Fatal(err)
 	}
@@ -357,8 +358,8 @@ func TestInjectedHeaders(t *testing.T) {
 	if err := do(s.URL+"/f?to="+plain.URL+"/g", nil); !errors.Is(err, egress.ErrNotGranted) || i.at("/g") != nil {
 		t.Errorf("from https to http: %v", err)
 	}
-	if guest["authorization"][0] != "guest" {
-		t.Error("the guest's header was changed")
+	if fmt.Sprint(guest) != before {
+		t.Errorf("the guest's header became %v", guest)
 	}
 }
 

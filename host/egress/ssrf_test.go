@@ -273,7 +273,9 @@ func TestRebinding(t *testing.T) {
 	server.Start()
 	defer server.Close()
 	d, resolver := newDNS(t, map[string][]string{"re.test": {"127.0.0.1"}})
+	d.mu.Lock()
 	d.then["re.test"] = []string{"127.0.0.2"}
+	d.mu.Unlock()
 	url := "http://re.test:" + c.ports["127.0.0.2"]
 	client := egress.New(egress.Options{Resolver: resolver, Private: prefixes("127.0.0.1/32"), Allow: targets(t, url)})
 	defer client.Close()
