@@ -64,6 +64,7 @@ func (d *Driver) connect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	c.ConnConfig.DialFunc = d.links.through(c.ConnConfig.DialFunc)
 	if d.server, err = inspect(ctx, c.ConnConfig); err != nil {
 		return err
 	}
@@ -83,7 +84,7 @@ func (d *Driver) connect(ctx context.Context) error {
 func (d *Driver) session(ctx context.Context, conn *pgx.Conn) error {
 	limit := d.o.AnswerTimeout * 9 / 10
 	_, err := conn.Exec(ctx, fmt.Sprintf(`SET statement_timeout = %d; SET idle_in_transaction_session_timeout = %d;
-SET jit = off; SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off`,
+SET jit = off; SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_hashjoin = off; SET enable_sort = off; SET enable_mergejoin = off`,
 		max(1, limit.Milliseconds()), max(1, limit.Milliseconds())), pgx.QueryExecModeSimpleProtocol)
 	return err
 }
@@ -91,12 +92,12 @@ SET jit = off; SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable
 // do carries out f, which talks to the server, within AnswerTimeout, and learns from the
 // result how the connection is.
 func (d *Driver) do(ctx context.Context, f func(ctx context.Context) error) error {
-	caller := ctx
+	caller, begun := ctx, time.Now()
 	ctx, cancel := context.WithTimeout(ctx, d.o.AnswerTimeout)
 	defer cancel()
 	err := f(ctx)
 	if caller.Err() == nil { // the caller's impatience says nothing about the connection
-		d.note(ctx, err)
+		d.note(ctx, begun, err)
 	}
 	return err
 }
@@ -133,18 +134,19 @@ func (d *Driver) row(ctx context.Context, sql string, args []any, into ...any) e
 	return d.do(ctx, func(ctx context.Context) error { return d.pool.QueryRow(ctx, sql, args...).Scan(into...) })
 }
 
-func (d *Driver) note(ctx context.Context, err error) {
+func (d *Driver) note(ctx context.Context, begun time.Time, err error) {
 	if !broken(err) {
 		if !temporary(err) && d.away.CompareAndSwap(true, false) {
 			d.log.Info("connection to PostgreSQL is back", slog.String("server", d.o.where()))
 		}
 		return
 	}
+	if ctx.Err() != nil {
+		d.links.sever(begun) // where one connection is dumb, the others are, too
+		d.pool.Reset()
+	}
 	if d.isClosed() {
 		return
-	}
-	if ctx.Err() != nil {
-		d.pool.Reset() // where one connection is dumb, the others are, too
 	}
 	if d.away.CompareAndSwap(false, true) {
 		d.log.Warn("connection to PostgreSQL lost, reconnecting", slog.String("server", d.o.where()), slog.Any("error", err))

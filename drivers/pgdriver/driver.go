@@ -103,6 +103,7 @@ type Driver struct {
 	log    *slog.Logger
 	pool   *pgxpool.Pool
 	sql    statements
+	links  links
 	server server
 	hints  *hints
 	away   atomic.Bool // the connection is lost, and that was said

@@ -131,6 +131,7 @@ func (h *hints) connection() (heard bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	c.ConnConfig.DialFunc = h.d.links.through(c.ConnConfig.DialFunc)
 	conn, err := pgx.ConnectConfig(h.done, withMode(c.ConnConfig, pgx.QueryExecModeSimpleProtocol))
 	if err != nil {
 		return false, err
@@ -157,9 +158,7 @@ func (h *hints) connection() (heard bool, err error) {
 		case !silent || conn.IsClosed():
 			return true, err
 		default:
-			ctx, cancel := context.WithTimeout(h.done, h.d.o.AnswerTimeout)
-			err := conn.Ping(ctx)
-			cancel()
+			err := h.d.do(h.done, conn.Ping)
 			if err != nil {
 				return true, err
 			}
