@@ -149,7 +149,13 @@ type process struct {
 // start starts a host and waits until it is ready.
 func (s *site) start() *process {
 	s.t.Helper()
-	p := &process{t: s.t, cmd: s.command("run"), done: make(chan struct{}), seen: make(chan struct{}, 1)}
+	return s.startWith(s.command("run"))
+}
+
+// startWith is start with a command of the caller's that becomes the host.
+func (s *site) startWith(c *exec.Cmd) *process {
+	s.t.Helper()
+	p := &process{t: s.t, cmd: c, done: make(chan struct{}), seen: make(chan struct{}, 1)}
 	talk, err := p.cmd.StderrPipe()
 	if err != nil {
 		s.t.Fatal(err)
