@@ -2,7 +2,11 @@
 // into handlers' projects. Modules never import it.
 package guest
 
-import "embed"
+import (
+	"embed"
+	"encoding/binary"
+	"slices"
+)
 
 // Files are the SDKs as LANGUAGE/FILE.
 //
@@ -12,6 +16,17 @@ var Files embed.FS
 //go:embed javascript/runtime.wasm
 var runtime []byte
 
-// Runtime is the module that a JavaScript handler's script is attached to. It is not to be
-// written to.
-func Runtime() []byte { return runtime }
+// JavaScript makes a module of a script: the runtime with the script as the custom section
+// guesthand.script, and beside it the name that the script's errors show.
+func JavaScript(name string, script []byte) []byte {
+	wasm := appendSection(slices.Clone(runtime), "guesthand.script", script)
+	return appendSection(wasm, "guesthand.script.name", []byte(name))
+}
+
+// appendSection adds a custom section at a module's end.
+func appendSection(wasm []byte, name string, data []byte) []byte {
+	body := append(binary.AppendUvarint(nil, uint64(len(name))), name...)
+	body = append(body, data...)
+	wasm = binary.AppendUvarint(append(wasm, 0), uint64(len(body)))
+	return append(wasm, body...)
+}

@@ -124,7 +124,7 @@ func newRoot() *cobra.Command {
 	f.StringVarP(&g.config, "config", "c", "", "configuration `file` (default $GUESTHAND_CONFIG, else ./config.toml)")
 	f.BoolVar(&g.json, "json", false, "print JSON lines")
 	f.StringVar(&g.host, "host", "", "`URL` of a running host, instead of the socket in its data directory; a token is read from $GUESTHAND_TOKEN")
-	root.AddCommand(newRun(g), newCheck(g), newNew(g), newInvoke(g), newInspect(g), newSend(g), newDead(g),
+	root.AddCommand(newRun(g), newCheck(g), newNew(g), newBuild(g), newInvoke(g), newInspect(g), newSend(g), newDead(g),
 		newRuns(g), newQueues(g), newPause(g), newResume(g), newMigrate(g), newVersion(g))
 	usageErrors(root)
 	return root

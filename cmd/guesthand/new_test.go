@@ -144,7 +144,7 @@ func (s *site) tryProject(name, lang string, dialect engine.Dialect) {
 }
 
 func TestNewRefuses(t *testing.T) {
-	s := newSite(t, "")
+	s := newSite(t, quiet)
 	s.write("there", "")
 	for _, tc := range []struct {
 		args []string

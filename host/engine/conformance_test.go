@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/guesthand/guesthand/abi"
+	sdk "github.com/guesthand/guesthand/abi/guest"
 	"github.com/guesthand/guesthand/drivers"
 	"github.com/guesthand/guesthand/host/egress"
 	"github.com/guesthand/guesthand/host/engine"
@@ -31,6 +32,10 @@ type guest struct {
 	panicText, boundsText string
 	// cannot says of rows why this language has no way to express them.
 	cannot map[string]string
+	// exceptions is what an error without a mark adds to its text in a language whose crashes
+	// are exceptions too: the place. A crash then is an ordinary return.
+	exceptions string
+	build      func() ([]byte, error) // instead of a committed module
 }
 
 // Rows that a language may be unable to express, and why.
@@ -69,6 +74,9 @@ var guests = []guest{
 	{name: "assemblyscript-command", dialect: engine.Command, panicText: "trap: abort: boom at handler.ts:", boundsText: "Index out of range at ~lib/array.ts:"},
 	{name: "zig", dialect: engine.Native, panicText: "boom", boundsText: "index out of bounds"},
 	{name: "zig-command", dialect: engine.Command, panicText: "boom", boundsText: "index out of bounds"},
+	{name: "javascript", dialect: engine.Native, build: buildJavaScript, exceptions: " (handler.js:",
+		panicText: "boom at crash (handler.js:", boundsText: "TypeError: cannot read property 'length' of undefined at bounds (handler.js:",
+		cannot: map[string]string{"trap": "a script has no way to trap"}},
 	{name: "wat", dialect: engine.Native, panicText: "boom", boundsText: "trap: out of bounds memory access", cannot: noErrors},
 }
 
@@ -349,6 +357,12 @@ func (row conformanceRow) expect(t *testing.T, g guest, got conformedRun) {
 	if row.texts != nil {
 		text = row.texts(g)
 	}
+	if g.exceptions != "" && (row.name == "unmarked error" || row.name == "wrapped no mark") {
+		if !strings.Contains(end.Text, g.exceptions) {
+			t.Errorf("error text %q names no place", end.Text)
+		}
+		end.Text, _, _ = strings.Cut(end.Text, " at ")
+	}
 	exact := row.cause == "" && row.texts == nil && !strings.HasSuffix(text, " ")
 	if exact && end.Text != text || !strings.Contains(end.Text, text) {
 		t.Errorf("error text %q, want %q", end.Text, text)
@@ -358,9 +372,10 @@ func (row conformanceRow) expect(t *testing.T, g guest, got conformedRun) {
 	}
 }
 
-// crashesByExit: a Go program that panics exits, with a code that is an ordinary retry.
+// crashesByExit: a Go program that panics exits, with a code that is an ordinary retry, and a
+// script throws.
 func (g guest) crashesByExit(row conformanceRow) bool {
-	return g.name == "go/command" && (row.name == "panic" || row.name == "out of bounds")
+	return (g.name == "go/command" || g.exceptions != "") && (row.name == "panic" || row.name == "out of bounds")
 }
 
 // conformanceDir is where the handlers' sources and committed modules are.
@@ -370,6 +385,13 @@ func (g guest) module(t testing.TB) []byte {
 	t.Helper()
 	if g.golang {
 		wasm, err := goConformance[g.dialect]()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return wasm
+	}
+	if g.build != nil {
+		wasm, err := g.build()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -387,6 +409,12 @@ func (g guest) module(t testing.TB) []byte {
 		t.Errorf("%s has %d bytes: committed modules are small", g.name, len(wasm))
 	}
 	return wasm
+}
+
+// buildJavaScript makes the module as guesthand build does.
+func buildJavaScript() ([]byte, error) {
+	script, err := os.ReadFile(conformanceDir + "/javascript/handler.js")
+	return sdk.JavaScript("handler.js", script), err
 }
 
 var goConformance = map[engine.Dialect]func() ([]byte, error){

@@ -13,7 +13,7 @@ quickjs=$work/node_modules/qjsc/deps/quickjs_2021_03_27
 patch -s -p1 -d "$quickjs" <quickjs.patch
 
 # EMSCRIPTEN leaves out threads and what the C library lacks; the stack check comes back.
-flags=(--target=wasm32-wasi ${OPTIMIZE:--O2} -w -D_GNU_SOURCE -DCONFIG_VERSION='"2021-03-27"' -DEMSCRIPTEN
+flags=(--target=wasm32-wasi -Oz -w -D_GNU_SOURCE -DCONFIG_VERSION='"2021-03-27"' -DEMSCRIPTEN
 	-DCONFIG_STACK_CHECK -DFE_DOWNWARD=0 -DFE_UPWARD=0 "-ffile-prefix-map=$work=." -I"$quickjs")
 link=(-mexec-model=reactor -Wl,--strip-all -Wl,-z,stack-size=1048576 -Wl,--stack-first)
 "$CC" "${flags[@]}" "${link[@]}" -o runtime.wasm runtime.c "$quickjs"/{libregexp,libunicode,cutils}.c

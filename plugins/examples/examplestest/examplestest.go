@@ -13,10 +13,12 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/guesthand/guesthand/abi/guest"
 )
 
 // source is how a sample handler comes to its module. A name that ends in -rust is the committed
-// module beside a handler of the same name in Go.
+// module beside a handler of the same name in Go, one that ends in -javascript the script there.
 type source struct {
 	flags []string // of go build; nil: the module is committed
 	once  sync.Once
@@ -25,16 +27,19 @@ type source struct {
 }
 
 var sources = map[string]*source{
-	"github":         {flags: []string{"-buildmode=c-shared"}},
-	"orders":         {flags: []string{"-buildmode=c-shared"}},
-	"ping":           {},
-	"poller":         {flags: []string{"-buildmode=c-shared"}},
-	"poller-rust":    {},
-	"validator":      {flags: []string{"-buildmode=c-shared"}},
-	"validator-rust": {},
-	"webhook":        {flags: []string{"-buildmode=c-shared"}},
-	"webhook-rust":   {},
-	"wordcount":      {flags: []string{"-ldflags=-s -w"}},
+	"github":               {flags: []string{"-buildmode=c-shared"}},
+	"orders":               {flags: []string{"-buildmode=c-shared"}},
+	"ping":                 {},
+	"poller":               {flags: []string{"-buildmode=c-shared"}},
+	"poller-javascript":    {},
+	"poller-rust":          {},
+	"validator":            {flags: []string{"-buildmode=c-shared"}},
+	"validator-javascript": {},
+	"validator-rust":       {},
+	"webhook":              {flags: []string{"-buildmode=c-shared"}},
+	"webhook-javascript":   {},
+	"webhook-rust":         {},
+	"wordcount":            {flags: []string{"-ldflags=-s -w"}},
 }
 
 // Build writes the sample handlers into a folder of the test's own, as JOB.wasm, and returns
@@ -76,6 +81,10 @@ func (s *source) build(job string) ([]byte, error) {
 	here, err := folder()
 	if err != nil {
 		return nil, err
+	}
+	if name, ok := strings.CutSuffix(job, "-javascript"); ok {
+		script, err := os.ReadFile(filepath.Join(here, "..", name, name+".js"))
+		return guest.JavaScript(name+".js", script), err
 	}
 	job = strings.TrimSuffix(job, "-rust")
 	from := filepath.Join(here, "..", job)

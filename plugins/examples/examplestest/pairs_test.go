@@ -15,7 +15,7 @@ import (
 )
 
 // languages are the endings of the sample handlers that exist in several.
-var languages = map[string]string{"go": "", "rust": "-rust"}
+var languages = map[string]string{"go": "", "rust": "-rust", "javascript": "-javascript"}
 
 // answering is a server with one answer, which keeps what it was asked.
 type answering struct {
