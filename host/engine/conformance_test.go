@@ -194,7 +194,7 @@ var conformance = []conformanceRow{
 	{name: "panic", payload: "panic", want: fate{word: "retry"}, cause: abi.Trap, texts: func(g guest) string { return g.panicText }},
 	{name: "out of bounds", payload: "bounds", want: fate{word: "retry"}, cause: abi.Trap, texts: func(g guest) string { return g.boundsText }},
 	{name: "trap", payload: "trap", want: fate{word: "retry", text: "trap: "}, cause: abi.Trap},
-	{name: "loop", payload: "loop", cfg: "hasty", want: fate{word: "retry", text: "deadline of 200ms exceeded"}, cause: abi.Timeout},
+	{name: "loop", payload: "loop", cfg: "hasty", want: fate{word: "retry", text: "deadline of 500ms exceeded"}, cause: abi.Timeout},
 	{name: "grow", payload: "grow", want: fate{word: "retry", text: "memory limit of 64 MiB reached"}, cause: abi.Memory},
 	{name: "unknown", payload: "fly", want: returned("permanent", "unknown operation fly")},
 }
@@ -293,7 +293,7 @@ func conform(t *testing.T, e *engine.Engine, g guest, mode engine.Instances) {
 	modules := map[string]*engine.Module{"": load(t, e, wasm, cfg)}
 	cfg.Send, cfg.HTTP = []string{"next"}, servers{}
 	modules["granted"] = load(t, e, wasm, cfg)
-	cfg.Timeout = 200 * time.Millisecond
+	cfg.Timeout = 500 * time.Millisecond
 	modules["hasty"] = load(t, e, wasm, cfg)
 	for _, m := range modules {
 		if err := m.Start(t.Context()); err != nil {
