@@ -8,9 +8,14 @@ import (
 	"time"
 
 	"github.com/guesthand/guesthand/drivers"
+	"github.com/guesthand/guesthand/drivers/cfdriver"
 	"github.com/guesthand/guesthand/drivers/embeddeddriver"
 	"github.com/guesthand/guesthand/drivers/memdriver"
 	"github.com/guesthand/guesthand/drivers/natsdriver"
+	"github.com/guesthand/guesthand/drivers/pgdriver"
+	"github.com/guesthand/guesthand/drivers/rabbitdriver"
+	"github.com/guesthand/guesthand/drivers/redisdriver"
+	"github.com/guesthand/guesthand/drivers/sqsdriver"
 )
 
 // The README's table of brokers says what the drivers say of themselves.
@@ -19,7 +24,8 @@ func TestReadmeShowsCaps(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	caps := []drivers.Caps{embeddeddriver.Caps(), natsdriver.Caps(), memdriver.Caps()}
+	caps := []drivers.Caps{embeddeddriver.Caps(), natsdriver.Caps(), redisdriver.Caps(), pgdriver.Caps(), rabbitdriver.Caps(),
+		sqsdriver.Caps(), cfdriver.Caps(), memdriver.Caps()}
 	row := func(name string, cell func(drivers.Caps) string) {
 		line := "| " + name + " |"
 		for _, c := range caps {
