@@ -300,7 +300,7 @@ func TestRequeueThatTheBrokerCannotCarryOut(t *testing.T) {
 			if s.Verdict == drivers.Requeue {
 				errs[i] = fmt.Errorf("delay without a store: %w", drivers.ErrUnsupported)
 			} else {
-				errs[i] = q.Settle(ctx, ss[i : i+1])[0]
+				errs[i] = q.Settle(ctx, ss[i:i+1])[0]
 			}
 		}
 		return errs

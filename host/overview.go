@@ -118,6 +118,11 @@ func handlerSetup(c config.Handler) admin.HandlerSetup {
 // grants names what a handler may do beside computing. Values are not shown.
 func grants(c config.Handler) []string {
 	g := []string{}
+	if c.HTTP != nil {
+		for _, t := range c.HTTP.Allow {
+			g = append(g, "http "+t.String())
+		}
+	}
 	if c.KV != nil {
 		g = append(g, "kv")
 	}
