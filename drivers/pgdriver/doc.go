@@ -25,7 +25,9 @@
 //
 // # Limits
 //
-// Messages that a worker merely held when it died count as stalled and are marked Held. A
+// Messages that a worker merely held when it died count as stalled and are marked Held. A claim
+// does not wait for the disk: where the server crashes within a second of it, and the worker
+// dies, too, the stall is not counted. A
 // delivery that is not renewed while others of its worker are is put back by the driver
 // itself. Behind a pooler in transaction mode there is no NOTIFY. An old transaction anywhere in
 // the database keeps dead rows from being cleaned, and claims get slower.

@@ -39,10 +39,12 @@ func newStatements(schema string) statements {
 VALUES ($1, $2, $3, now() + $4::bigint * interval '1 microsecond')
 ON CONFLICT (worker) DO UPDATE SET expires_at = excluded.expires_at WHERE w.expires_at < now() + $5::bigint * interval '1 microsecond'`),
 		// $3 is the lease, $4 the most messages, $5 a run_at to begin at, $6 about the most
-		// bytes. MATERIALIZED keeps the planner from running the subquery again and claiming more.
+		// bytes. A claim does not wait for the disk: what a crash of the server takes of it was
+		// handed out and waits again, and the fence holds by the worker's number. MATERIALIZED keeps the planner from running the subquery again and claiming more.
 		claim: s(`WITH due AS MATERIALIZED (
 	SELECT m.entry, m.run_at, octet_length(m.payload) + coalesce(octet_length(m.body), 0) AS size FROM guesthand.messages m
 	WHERE m.queue = $2 AND m.worker IS NULL AND m.run_at <= now() AND m.run_at >= $5
+	AND (SELECT set_config('synchronous_commit', 'off', true)) = 'off'
 	AND EXISTS (SELECT FROM guesthand.workers w WHERE w.worker = $1 AND w.expires_at >= now() + $3::bigint * interval '1 microsecond')
 	ORDER BY m.run_at, m.entry LIMIT $4 FOR UPDATE OF m SKIP LOCKED
 ), fit AS MATERIALIZED (
