@@ -169,3 +169,55 @@ func TestNewRefuses(t *testing.T) {
 		}
 	}
 }
+
+// The tutorials give the commands and the needs of every language that new makes projects in.
+func TestHandlersTutorials(t *testing.T) {
+	doc, err := os.ReadFile("../../docs/handlers.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range languages {
+		_, section, ok := strings.Cut(string(doc), "\n## "+l.title+"\n")
+		if !ok {
+			t.Errorf("docs/handlers.md has no section %s", l.title)
+			continue
+		}
+		section, _, _ = strings.Cut(section, "\n## ")
+		for _, want := range []string{l.needs, l.commandNeeds, "guesthand new hello --lang " + l.name + "\n", "./build.sh\n", "guesthand invoke hello.wasm --payload @payloads/hello.txt\n"} {
+			if !strings.Contains(section, want) {
+				t.Errorf("docs/handlers.md, %s, lacks: %s", l.title, want)
+			}
+		}
+	}
+}
+
+// TestHandlersWithoutSDK compiles the program of docs/handlers.md's last section.
+func TestHandlersWithoutSDK(t *testing.T) {
+	doc, err := os.ReadFile("../../docs/handlers.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, source, _ := strings.Cut(string(doc), "```c\n")
+	source, _, _ = strings.Cut(source, "```")
+	s := newSite(t, quiet)
+	s.write("hello.c", source)
+	cc := strings.TrimPrefix(toolchain(t, "c", engine.Command)[0], "CC=")
+	build := exec.CommandContext(t.Context(), cc, "--target=wasm32-wasi", "-O2", "-o", "hello.wasm", "hello.c")
+	build.Dir = s.dir
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for _, tc := range []struct {
+		args                  []string
+		outcome, text, result string
+	}{
+		{[]string{"--payload", "Ada"}, "success", "", "Hello, Ada!"},
+		{nil, "permanent", "no name", ""},
+		{[]string{"--payload", "Ada", "--header", "busy=1"}, "retry-after", "", ""},
+	} {
+		out, _, _ := s.do(append([]string{"invoke", "hello.wasm", "--json"}, tc.args...)...)
+		if got := lines[invocation](t, out)[0]; got.Outcome != tc.outcome || got.Error != tc.text || got.Result != tc.result {
+			t.Errorf("%v: %+v", tc.args, got)
+		}
+	}
+}
