@@ -19,8 +19,36 @@ var runtime []byte
 // JavaScript makes a module of a script: the runtime with the script as the custom section
 // guesthand.script, and beside it the name that the script's errors show.
 func JavaScript(name string, script []byte) []byte {
-	wasm := appendSection(slices.Clone(runtime), "guesthand.script", script)
+	wasm := appendSection(slices.Clone(runtime), scriptSection, script)
 	return appendSection(wasm, "guesthand.script.name", []byte(name))
+}
+
+const scriptSection = "guesthand.script"
+
+// Script is the script within a module that JavaScript made, and false for any other module.
+func Script(wasm []byte) ([]byte, bool) {
+	const header = 8
+	for rest := wasm[min(header, len(wasm)):]; len(rest) > 1; {
+		id := rest[0]
+		body, after, ok := sized(rest[1:])
+		if !ok {
+			return nil, false
+		}
+		if name, data, ok := sized(body); id == 0 && ok && string(name) == scriptSection {
+			return data, true
+		}
+		rest = after
+	}
+	return nil, false
+}
+
+// sized cuts off what a length stands before.
+func sized(b []byte) (body, after []byte, ok bool) {
+	size, n := binary.Uvarint(b)
+	if n <= 0 || size > uint64(len(b)-n) {
+		return nil, nil, false
+	}
+	return b[n : n+int(size)], b[n+int(size):], true
 }
 
 // appendSection adds a custom section at a module's end.

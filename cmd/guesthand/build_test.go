@@ -95,3 +95,18 @@ func TestScriptsDrawRandomNumbers(t *testing.T) {
 		t.Error("the same number twice")
 	}
 }
+
+// The runtime imports everything; what a script needs granted is what it uses.
+func TestInspectScripts(t *testing.T) {
+	s := newSite(t, quiet)
+	for script, want := range map[string]string{
+		`export default () => {}`: "",
+		`export default () => { guesthand.fetch("https://example.com"); guesthand.kv.get("k"); }`: "http,kv",
+		`const { send } = guesthand; export default () => send({ queue: "q", job: "j" })`:         "send",
+	} {
+		got := lines[inspection](t, s.must("inspect", s.script(t, script), "--json"))[0]
+		if strings.Join(got.Needs, ",") != want || got.Dialect != "native" || !got.Metered {
+			t.Errorf("%s: %+v", script, got)
+		}
+	}
+}

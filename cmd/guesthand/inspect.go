@@ -7,12 +7,14 @@ import (
 	"io"
 	"maps"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/guesthand/guesthand/abi"
+	"github.com/guesthand/guesthand/abi/guest"
 	"github.com/guesthand/guesthand/host/engine"
 )
 
@@ -34,7 +36,7 @@ func newInspect(g *globals) *cobra.Command {
 			if err != nil && !errors.As(err, &refused) {
 				return err
 			}
-			if err := g.printInfo(c.OutOrStdout(), info, refused); err != nil {
+			if err := g.printInfo(c.OutOrStdout(), info, needs(info.Imports, wasm), refused); err != nil {
 				return err
 			}
 			if refused != nil {
@@ -64,8 +66,8 @@ type inspection struct {
 	Refused      string         `json:"refused"`
 }
 
-func (g *globals) printInfo(w io.Writer, m engine.ModuleInfo, refused *engine.RefusedError) error {
-	v := inspection{Digest: m.Digest, Size: m.Size, Dialect: string(m.Dialect), Entry: m.Entry, Imports: orNone(m.Imports), Needs: needs(m.Imports), Exports: orNone(m.Exports),
+func (g *globals) printInfo(w io.Writer, m engine.ModuleInfo, needs []string, refused *engine.RefusedError) error {
+	v := inspection{Digest: m.Digest, Size: m.Size, Dialect: string(m.Dialect), Entry: m.Entry, Imports: orNone(m.Imports), Needs: needs, Exports: orNone(m.Exports),
 		MinMemory: m.MinMemory, MaxMemory: m.MaxMemory, Sections: m.Sections, Metered: m.Metered, Note: m.Note,
 		Instances: string(m.Instances), InstancesWhy: m.InstancesWhy}
 	if v.Sections == nil {
@@ -108,20 +110,28 @@ func (g *globals) printInfo(w io.Writer, m engine.ModuleInfo, refused *engine.Re
 }
 
 // granting are the keys of [handlers.JOB] without which imports answer that they are not granted.
-// Compilers leave out what is not called, so an import is a use.
-var granting = []struct{ imports, key string }{
-	{abi.Module + ".http_", "http"},
-	{"extism:host/env.http_request", "http"},
-	{abi.Module + ".kv_", "kv"},
-	{abi.Module + ".message_send", "send"},
+// Compilers leave out what is not called, so an import is a use; the JavaScript runtime imports
+// everything, so there the word in the script is.
+var granting = []struct {
+	imports, key string
+	script       *regexp.Regexp
+}{
+	{abi.Module + ".http_", "http", regexp.MustCompile(`\bfetch\b`)},
+	{"extism:host/env.http_request", "http", nil},
+	{abi.Module + ".kv_", "kv", regexp.MustCompile(`\bkv\b`)},
+	{abi.Module + ".message_send", "send", regexp.MustCompile(`\bsend\b`)},
 }
 
-// needs are the grants that a module's imports ask for.
-func needs(imports []string) []string {
+// needs are the grants that a module asks for.
+func needs(imports []string, wasm []byte) []string {
 	keys := []string{}
+	script, isScript := guest.Script(wasm)
 	for _, g := range granting {
-		uses := func(name string) bool { return strings.HasPrefix(name, g.imports) }
-		if slices.ContainsFunc(imports, uses) && !slices.Contains(keys, g.key) {
+		uses := slices.ContainsFunc(imports, func(name string) bool { return strings.HasPrefix(name, g.imports) })
+		if isScript {
+			uses = g.script != nil && g.script.Match(script)
+		}
+		if uses && !slices.Contains(keys, g.key) {
 			keys = append(keys, g.key)
 		}
 	}
