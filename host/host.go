@@ -22,6 +22,7 @@ import (
 	"github.com/guesthand/guesthand/host/ledger"
 	"github.com/guesthand/guesthand/host/metrics"
 	"github.com/guesthand/guesthand/host/plugindir"
+	"github.com/guesthand/guesthand/host/tracing"
 )
 
 // Options configures a Host.
@@ -59,6 +60,7 @@ type Host struct {
 	once     onceLog
 	lines    lineLog
 	metrics  *metrics.Metrics
+	tracer   *tracing.Tracer // nil where nothing is traced
 	settled  atomic.Int64
 	failures sync.Map // the latest failure by job
 	version  string
@@ -102,6 +104,9 @@ func (h *Host) open(ctx context.Context) (err error) {
 		return fmt.Errorf("data directory: %w", err)
 	}
 	if h.pauses, err = openPauses(pausesFile(c)); err != nil {
+		return err
+	}
+	if h.tracer, err = openTracer(ctx, c, h.version, h.worker, h.log); err != nil {
 		return err
 	}
 	if h.ledger, err = OpenLedger(ctx, c, h.log); err != nil {
@@ -202,6 +207,9 @@ func (h *Host) Close(ctx context.Context) error {
 	}
 	if h.engine != nil {
 		errs = append(errs, h.engine.Close(ctx))
+	}
+	if err := h.tracer.Close(ctx); err != nil { // nobody's messages depend on it
+		h.log.Warn("the last traces were not taken", keyError, err)
 	}
 	errs = append(errs, h.ledger.Close(ctx))
 	return errors.Join(errs...)

@@ -18,6 +18,7 @@ import (
 	"github.com/guesthand/guesthand/host/metrics"
 	"github.com/guesthand/guesthand/host/plugindir"
 	"github.com/guesthand/guesthand/host/policy"
+	"github.com/guesthand/guesthand/host/tracing"
 )
 
 // slotWait is how long a message waits in its slot for its handler's own slot, rate or
@@ -38,6 +39,7 @@ type attempt struct {
 	// word is the outcome where no run gave one.
 	word     string
 	decision policy.Decision
+	trace    *tracing.Message // nil where nothing is traced
 }
 
 // process takes one message to its settlement and tells whether a handler ran.
@@ -224,6 +226,8 @@ func (a *attempt) run() bool {
 		Headers: h.d.Headers, Payload: h.d.Payload, State: h.d.Carry.State, Logger: q.host.guestLog,
 		Bucket: q.host.buckets.of(q.host.Config(), q.name, a.plugin.Handler()), Outbox: q.host.outbox,
 	}
+	a.traced()
+	a.traceRun(&h.call.Input)
 	q.metrics.Start()
 	a.result = a.plugin.Module().Run(&h.call)
 	q.metrics.End()
@@ -285,6 +289,10 @@ func (a *attempt) finish(end abi.End, d policy.Decision) {
 	if a.word == "" {
 		a.word = end.Word()
 	}
+	a.traced()
+	if a.trace != nil {
+		a.trace.Ran(a.word, a.failureText())
+	}
 	if d.Verdict == 0 {
 		a.report(nil)
 		a.q.leases.remove(a.h)
@@ -298,6 +306,9 @@ func (a *attempt) finish(end abi.End, d policy.Decision) {
 	}
 	if d.Verdict == drivers.Dead {
 		s.Death = a.death()
+	}
+	if a.trace != nil {
+		a.trace.Settling(s.Verdict.String())
 	}
 	a.q.settle.settle(finished{h: a.h, s: s, ran: true})
 }
@@ -388,6 +399,9 @@ func (a *attempt) report(err error) {
 		}
 		q.log.Log(context.Background(), level, "settle", keyVerdict, a.decision.Verdict.String(), keyID, a.h.d.ID, keyJob, a.job, keyError, err)
 	}
+	if a.trace != nil {
+		a.trace.Settled(a.word, a.failureText(), err)
+	}
 	a.count(err)
 	q.host.ledger.Record(ledger.Row{
 		ID: a.h.d.ID, Queue: q.name, Job: a.job, Attempt: a.number(), Outcome: a.word,
@@ -455,6 +469,17 @@ func (a *attempt) number() int {
 		n--
 	}
 	return n
+}
+
+// failureText is the error of a run that failed, or why its message died; "" for all others.
+func (a *attempt) failureText() string {
+	if !a.decision.Failure && a.decision.Verdict != drivers.Dead {
+		return ""
+	}
+	if text := a.errorText(); text != "" {
+		return text
+	}
+	return a.word
 }
 
 // errorText is the run's error for the ledger, with the reason where the message died.

@@ -84,7 +84,7 @@ func (a *attempt) pack(now time.Time) []parcel {
 		m.ID = a.h.d.ID + "." + strconv.Itoa(i)
 		m.Headers = m.Headers.Clone()
 		m.Headers.Set(abi.HeaderParent, a.h.d.ID)
-		if trace, ok := a.h.d.Headers.Get(abi.HeaderTraceparent); ok {
+		if trace, ok := a.h.call.Headers.Get(abi.HeaderTraceparent); ok { // as the run saw it
 			if _, own := m.Headers.Get(abi.HeaderTraceparent); !own {
 				m.Headers.Set(abi.HeaderTraceparent, trace)
 			}

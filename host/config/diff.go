@@ -73,6 +73,9 @@ func (c *Config) settings() map[string]setting {
 	live(c.Log.Level, "log", "level")
 	fixed(c.Log.Format, "log", "format")
 	fixed(c.Store.Broker, "store", "broker")
+	fixed(c.Trace.Endpoint, "trace", "endpoint")
+	fixed(c.Trace.Sample, "trace", "sample")
+	fixed(c.Trace.Headers, "trace", "headers")
 	for name, b := range c.Brokers {
 		fixed(true, "brokers", name)
 		fixed(b.Driver, "brokers", name, "driver")

@@ -24,10 +24,10 @@ func TestDiff(t *testing.T) {
 		"all that does not": {
 			text: "plugins = \"p\"\ndata = \"d\"\n[brokers.x]\ndriver = \"nats\"\nurl = \"nats://h\"\n[queues.default]\nbroker = \"x\"\nretry = {}\n" +
 				"concurrency = 1\nlease = 5\nhandler = \"h\"\ncreate = false\ndead = { max = 1 }\nnats = { stream = \"S\" }\n[handlers.a]\ntimeout = \"1s\"\n" +
-				"[admin]\nlisten = \"none\"\ntoken = \"env:S\"\n[ledger]\ndriver = \"none\"\nkeep = 1\nmax = \"2GiB\"\n[log]\nformat = \"json\"\n",
+				"[admin]\nlisten = \"none\"\ntoken = \"env:S\"\n[ledger]\ndriver = \"none\"\nkeep = 1\nmax = \"2GiB\"\n[log]\nformat = \"json\"\n[trace]\nendpoint = \"http://h\"\nsample = 0.5\nheaders = { A = \"env:S\" }\n",
 			restart: []string{"admin.listen", "admin.token", "brokers.x.driver", "brokers.x.url", "data", "ledger.driver", "ledger.keep", "ledger.max",
 				"ledger.path", "log.format", "plugins", "queues.default.concurrency", "queues.default.create", "queues.default.dead",
-				"queues.default.handler", "queues.default.lease", "queues.default.nats"},
+				"queues.default.handler", "queues.default.lease", "queues.default.nats", "trace.endpoint", "trace.headers", "trace.sample"},
 		},
 		"what comes": {
 			text:    base + "[brokers.y]\ndriver = \"memory\"\n[queues.other]\nbroker = \"y\"\nretry = {}\n",

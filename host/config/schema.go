@@ -83,6 +83,7 @@ func defaults(file string) *Config {
 		Admin:  Admin{Listen: "127.0.0.1:7070"},
 		Ledger: Ledger{Driver: "sqlite", Keep: 7 * day, Max: 1 << 30},
 		Log:    Log{Level: "info"},
+		Trace:  Trace{Sample: 1},
 	}
 }
 
@@ -121,7 +122,7 @@ func (c *Config) read(root node) {
 		"on_dead":        text(&c.OnDead, "bury"),
 		"events":         text(&c.Events, "ops"),
 		"store":          func(n node) { readStore(n, &c.Store) },
-		"trace":          nil,
+		"trace":          func(n node) { readTrace(n, &c.Trace) },
 	})
 	c.complete(ledger, limits, dirs)
 	c.check(root)

@@ -33,6 +33,7 @@ type Config struct {
 	Limits   Limits
 	Admin    Admin
 	Ledger   Ledger
+	Trace    Trace
 	Log      Log
 	Store    Store
 

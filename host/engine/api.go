@@ -79,6 +79,9 @@ type Input struct {
 	Logger         *slog.Logger // the guest's log lines; nil: the engine's logger
 	// Bucket is what kv_* works on; nil: not granted.
 	Bucket drivers.Bucket
+	// OnHTTP is told of each request that was made, with its answer's status or why there is
+	// none; nil: nobody is.
+	OnHTTP func(method, url string, status int, began time.Time, err error)
 	// Outbox is asked about messages before they are held; nil: nobody is.
 	Outbox Outbox
 }

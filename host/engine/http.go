@@ -64,6 +64,13 @@ func (c *Call) doHTTP(r egress.Request) (*egress.Response, error) {
 	c.passTrace(r.Header)
 	start := time.Now()
 	response, err := cfg.HTTP.Do(c.context(), r)
+	if c.OnHTTP != nil {
+		status := 0
+		if response != nil {
+			status = response.Status
+		}
+		c.OnHTTP(r.Method, r.URL, status, start, err)
+	}
 	c.check() // what ended while it waited, ends here
 	if err != nil {
 		return nil, c.httpFailed(r, err)
