@@ -218,6 +218,7 @@ func TestSetup(t *testing.T) {
 	s := cftest.Start(t)
 	s.Add(cftest.Queue{Name: "guesthand-pushed", Consumer: "worker"})
 	s.Add(cftest.Queue{Name: "guesthand-bare"})
+	s.Add(cftest.Queue{Name: "guesthand-barer"})
 	s.Add(cftest.Queue{Name: "guesthand-nodlq", Consumer: "http_pull", Paused: true, Delay: time.Minute})
 	s.Add(cftest.Queue{Name: "guesthand-other", Consumer: "http_pull", Dead: "somewhere", MaxRetries: 7})
 	s.Add(cftest.Queue{Name: "guesthand-brief", Consumer: "http_pull", Retention: time.Minute})
@@ -234,8 +235,8 @@ func TestSetup(t *testing.T) {
 		"a Worker consumes it": {o: drivers.QueueOptions{Name: "pushed", Create: true}, err: "one kind of consumer per queue"},
 		"a Worker, for a producer": {o: drivers.QueueOptions{Name: "pushed", Create: true, SendOnly: true},
 			finds: []string{"!nothing can be pulled"}},
-		"no consumer": {o: drivers.QueueOptions{Name: "bare", Names: map[string]string{"dead_queue": "theirs"}},
-			err: "wrangler queues consumer http add guesthand-bare"},
+		"no consumer": {o: drivers.QueueOptions{Name: "barer", Names: map[string]string{"dead_queue": "theirs"}},
+			err: "wrangler queues consumer http add guesthand-barer"},
 		"a consumer is made": {o: drivers.QueueOptions{Name: "bare", Create: true},
 			check: func(i drivers.Info) bool { return i.DeliveryLimit.Deliveries == 101 && i.DeliveryLimit.PerCopy }},
 		"no dead letter queue": {o: drivers.QueueOptions{Name: "nodlq", Create: true, DeadMax: 5, DeadKeep: 30 * 24 * time.Hour},
