@@ -68,6 +68,9 @@ type Harness struct {
 	// OwnInFlight: the broker tells nobody what workers hold; Counts has the asking worker's own
 	// messages under InFlight and in Depth, and no others.
 	OwnInFlight bool
+	// StallsOfHeld: the broker may hand a message out without being asked, so that it counts a
+	// stall, and is Held, where its connection ends before anybody receives it.
+	StallsOfHeld bool
 	// DeadBounds says why QueueOptions.DeadKeep and DeadMax are not kept to the letter, where
 	// the broker has bounds of its own only; "" where they are.
 	DeadBounds string

@@ -71,7 +71,7 @@ func harness(kind string, caps drivers.Caps) drivertest.Opener {
 	proxies := map[drivers.Driver]*rabbittest.Proxy{}
 	return func(t *testing.T, exclusive bool) *drivertest.Harness {
 		n := plain.get(t)
-		h := &drivertest.Harness{Caps: caps, OwnInFlight: true, Hammer: 600}
+		h := &drivertest.Harness{Caps: caps, OwnInFlight: true, StallsOfHeld: true, Hammer: 600}
 		var last *typed // of this case's drivers
 		if exclusive {
 			n = restartable.get(t)
