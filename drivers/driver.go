@@ -109,6 +109,13 @@ type DeadLetters interface {
 	DropDead(ctx context.Context, entry string) error
 }
 
+// Canceller is implemented by queues that find a message by its id while it waits.
+type Canceller interface {
+	// DropWaiting removes the messages with this id that no worker has, ready or delayed, and
+	// returns them without a lease, or ErrNotFound.
+	DropWaiting(ctx context.Context, id string) ([]*Delivery, error)
+}
+
 // StartRecorder is implemented by queues whose broker dies together with the host, so that
 // the broker's own delivery counts can go back in a crash. RecordStart is called on the hot
 // path, just before a run starts, and must cost no system call.

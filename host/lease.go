@@ -23,6 +23,7 @@ type held struct {
 	// lost is true once the lease is known to be gone; settling while the broker is asked
 	// to let go: it may answer a renewal with that.
 	lost, settling atomic.Bool
+	cancel         atomic.Pointer[cancellation]
 	suspect        bool // counted among the host's suspects that wait
 
 	prev, next *held // in leases' list
@@ -87,6 +88,7 @@ func (l *leases) remove(hs ...*held) {
 	l.n -= len(hs)
 	l.mu.Unlock()
 	for _, h := range hs {
+		h.ended()
 		h.attempt = attempt{}
 		h.call.Reset(engine.Input{})
 	}

@@ -39,6 +39,7 @@ type attempt struct {
 	// word is the outcome where no run gave one.
 	word     string
 	decision policy.Decision
+	settled  bool             // the broker agreed to the decision
 	trace    *tracing.Message // nil where nothing is traced
 }
 
@@ -66,6 +67,10 @@ func (a *attempt) process(ctx context.Context) (ran, again bool) {
 	a.message = policy.Message{
 		Tally: h.d.Carry.Tally, EnqueuedAt: h.d.EnqueuedAt, Retention: q.retention,
 		MaxAttempts: q.lowered(h.d, abi.HeaderMaxAttempts), MaxDelays: q.lowered(h.d, abi.HeaderMaxDelays),
+	}
+	if h.cancel.Load() != nil {
+		q.cancelled(h)
+		return false, false
 	}
 	if h.d.Broken != "" {
 		a.bury("undecodable message: " + h.d.Broken)
@@ -410,6 +415,7 @@ func (a *attempt) report(err error) {
 		Digest: a.digest, Worker: q.host.worker,
 	})
 	if err == nil {
+		a.settled = true
 		a.event()
 	}
 }
@@ -423,6 +429,8 @@ func (a *attempt) tell(s drivers.Settlement) {
 		a.onDead(s.Carry, s.Death)
 	case s.Verdict == drivers.Reject:
 		ev.Kind = eventRejected
+	case a.end.Cause == abi.Cancelled:
+		ev.Kind = eventCancelled
 	default:
 		return
 	}
@@ -527,6 +535,10 @@ func (a *attempt) event() {
 func (q *queue) putBack(h *held, delay time.Duration) { q.putBackWith(h, h.d.Carry, delay) }
 
 func (q *queue) putBackWith(h *held, c drivers.Carry, delay time.Duration) {
+	if h.cancel.Load() != nil {
+		q.cancelled(h)
+		return
+	}
 	s := drivers.Settlement{Delivery: h.d, Verdict: drivers.Requeue, Delay: delay, Carry: c}
 	q.settle.settle(finished{h: h, s: s})
 }
@@ -536,11 +548,16 @@ func (q *queue) settled(f finished, err error) {
 	q.host.suspects.forget(f.h)
 	switch {
 	case f.ran:
-		if v := f.s.Verdict; err == nil && (v == drivers.Dead || v == drivers.Reject) {
-			f.h.attempt.reply()
-			f.h.attempt.tell(f.s)
+		a := &f.h.attempt
+		switch v := f.s.Verdict; {
+		case err != nil:
+		case v == drivers.Dead, v == drivers.Reject:
+			a.reply()
+			a.tell(f.s)
+		case a.end.Cause == abi.Cancelled:
+			a.tell(f.s)
 		}
-		f.h.attempt.report(err)
+		a.report(err)
 	case err != nil:
 		q.metrics.SettleErrors.Inc()
 		q.log.Warn("put back", keyID, f.h.d.ID, keyError, err)

@@ -119,6 +119,8 @@ func TestAPIExamples(t *testing.T) {
 				hosttest.Eventually(t, patience, "a dead letter", func() bool { return len(s.dead("default")) == 1 })
 				ids[pageEntry] = s.dead("default")[0].Entry
 			}
+			// What was sent before is to be over: an age of the oldest message would show.
+			hosttest.Eventually(t, patience, "an empty queue", func() bool { return s.depth("default") == 0 })
 			answer := s.example(address, e, ids)
 			if d.route == "POST /v1/queues/{queue}/jobs/{job}" {
 				ids[idOf(t, e.answer)] = idOf(t, answer)

@@ -125,7 +125,7 @@ func newRoot() *cobra.Command {
 	f.BoolVar(&g.json, "json", false, "print JSON lines")
 	f.StringVar(&g.host, "host", "", "`URL` of a running host, instead of the socket in its data directory; a token is read from $GUESTHAND_TOKEN")
 	root.AddCommand(newRun(g), newCheck(g), newNew(g), newBuild(g), newInvoke(g), newInspect(g), newSend(g), newDead(g),
-		newRuns(g), newQueues(g), newPause(g), newResume(g), newMigrate(g), newVersion(g))
+		newRuns(g), newQueues(g), newPause(g), newResume(g), newCancel(g), newMigrate(g), newVersion(g))
 	usageErrors(root)
 	return root
 }

@@ -293,3 +293,35 @@ func BenchmarkSendReceiveAck(b *testing.B) {
 		q.Settle(b.Context(), ss)
 	}
 }
+
+// What waits can be dropped by its id, ready or delayed; what a worker has cannot.
+func TestDropWaiting(t *testing.T) {
+	d, err := memdriver.Open(t.Context(), memdriver.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close(t.Context())
+	q, err := d.OpenQueue(t.Context(), drivers.QueueOptions{Name: "q", Lease: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, err := range q.Send(t.Context(), []drivers.Message{{ID: "held", Job: "j"}, {ID: "ready", Job: "j", Payload: []byte("p")},
+		{ID: "ready", Job: "j"}, {ID: "later", Job: "j", NotBefore: time.Now().Add(time.Hour)}}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if ds, err := q.Receive(t.Context(), 1); err != nil || ds[0].ID != "held" {
+		t.Fatal(ds, err)
+	}
+	c := q.(drivers.Canceller)
+	for id, want := range map[string]int{"held": 0, "ready": 2, "later": 1, "nosuch": 0} {
+		ds, err := c.DropWaiting(t.Context(), id)
+		if len(ds) != want || (want == 0) != errors.Is(err, drivers.ErrNotFound) {
+			t.Errorf("%s: %d dropped, %v", id, len(ds), err)
+		}
+	}
+	if n, err := q.Counts(t.Context()); err != nil || n.Depth != 1 || n.InFlight != 1 {
+		t.Errorf("left: %+v, %v", n, err)
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/guesthand/guesthand/abi"
 	"github.com/guesthand/guesthand/drivers"
 	"github.com/guesthand/guesthand/host/ledger"
 )
@@ -67,7 +68,7 @@ func (s *Server) live(w http.ResponseWriter, r *http.Request) {
 // Fate is what became of a message, as far as this host can tell.
 type Fate struct {
 	ID string `json:"id"`
-	// State is succeeded, dead, rejected, pending (it ran and is to run again) or unknown: it has
+	// State is succeeded, cancelled, dead, rejected, pending (it ran and is to run again) or unknown: it has
 	// not run on this host, or that was too long ago.
 	State string               `json:"state"`
 	Runs  []ledger.Row         `json:"runs"` // newest first, stalls and interruptions included
@@ -123,6 +124,9 @@ func (s *Server) letters(ctx context.Context, queue, id string) ([]drivers.DeadL
 
 // stateOf is the state that a message's latest run left it in.
 func stateOf(r ledger.Row) string {
+	if r.Settlement == ledger.Acked && r.Outcome == string(abi.Cancelled) {
+		return r.Outcome
+	}
 	switch r.Settlement {
 	case ledger.Acked:
 		return "succeeded"

@@ -68,6 +68,7 @@ func NewServer(h Host, token string, log *slog.Logger) *Server {
 	s.mux.HandleFunc("GET /v1/runs", s.runs)
 	s.mux.HandleFunc("POST /v1/queues/{queue}/jobs/{job}", s.enqueue)
 	s.mux.HandleFunc("POST /v1/queues/{queue}/messages", s.send)
+	s.mux.HandleFunc("POST /v1/queues/{queue}/messages/{id}/cancel", s.cancel)
 	s.mux.HandleFunc("POST /v1/queues/{queue}/pause", s.pause)
 	s.mux.HandleFunc("POST /v1/queues/{queue}/resume", s.resume)
 	s.mux.HandleFunc("GET /v1/queues/{queue}/dead", s.deadList)
@@ -416,7 +417,7 @@ func statusOf(err error) int {
 		return http.StatusBadRequest
 	case errors.Is(err, drivers.ErrUnsupported):
 		return http.StatusUnprocessableEntity
-	case errors.Is(err, ErrNoLedger):
+	case errors.Is(err, ErrNoLedger), errors.Is(err, ErrNotCancelled):
 		return http.StatusConflict
 	case errors.Is(err, drivers.ErrTooLarge):
 		return http.StatusRequestEntityTooLarge

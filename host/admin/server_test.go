@@ -75,6 +75,7 @@ func (f *fake) Overview(context.Context) admin.Overview           { return admin
 func (f *fake) Setup() admin.Setup                                { return admin.Setup{File: "config.toml"} }
 func (f *fake) Metrics() http.Handler                             { return http.NotFoundHandler() }
 func (f *fake) Unready(context.Context) []string                  { return f.unready }
+func (f *fake) Cancel(context.Context, string, string) error      { return nil }
 func (f *fake) Alive() error                                      { return f.stuck }
 func (f *fake) Dead(_ context.Context, queue string) (drivers.DeadLetters, error) {
 	if queue != "q" {

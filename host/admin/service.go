@@ -34,6 +34,10 @@ type Service interface {
 	Pause(ctx context.Context, p Pause) error
 	// Resume ends a queue's pauses, or one job's, those that a handler asked for included.
 	Resume(ctx context.Context, queue, job string) error
+	// Cancel stops a message that this host has in its hands, and drops one that waits where the
+	// broker can; then it is finished, with the outcome cancelled. It returns ErrNotCancelled
+	// where the message came to another end first.
+	Cancel(ctx context.Context, queue, id string) error
 	// Dead reads and changes a queue's dead letters.
 	Dead(ctx context.Context, queue string) (drivers.DeadLetters, error)
 }
