@@ -199,7 +199,7 @@ var cases = []testCase{
 }
 
 // patience bounds every wait for something that must happen.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // longLease is so long that nothing comes back because of it within patience.
 const longLease = 10 * time.Minute
